@@ -1,0 +1,1 @@
+//! Examples of distlock; each file beside this folder is one.

@@ -1,0 +1,140 @@
+//! What can go wrong between us and a store.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{ErrorKind, LockError};
+use crate::key::LockKey;
+
+/// Whether the command that failed may have taken effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// The store refused it, or it was never sent.
+    No,
+    /// The reply is missing: it may have been applied, or may be later.
+    Unknown,
+}
+
+/// The class of a store's failure; decides between retry, report and giving up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BackendErrorKind {
+    /// Wrong address, parameter or feature.
+    Config,
+    /// The key holds a value of another kind; nothing was touched.
+    KeyConflict,
+    /// The store is out of memory for writes.
+    OutOfMemory,
+    /// Wrong credentials or missing rights.
+    Permission,
+    /// A script failed in an unexpected way.
+    Script,
+    /// Not reachable, reply lost, or "not now" (loading, read-only, failing over).
+    Unavailable,
+    /// The store can't do what was asked.
+    Unsupported,
+}
+
+/// A failure of a store, without any type of the store's client.
+#[derive(Clone)]
+pub struct BackendError {
+    kind: BackendErrorKind,
+    applied: Applied,
+    detail: String,
+    source: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+impl BackendError {
+    /// A failure whose command was certainly not applied.
+    #[must_use]
+    pub fn refused(kind: BackendErrorKind, detail: impl Into<String>) -> Self {
+        Self { kind, applied: Applied::No, detail: detail.into(), source: None }
+    }
+
+    /// A failure that leaves the outcome open.
+    #[must_use]
+    pub fn unknown(detail: impl Into<String>) -> Self {
+        Self {
+            kind: BackendErrorKind::Unavailable,
+            applied: Applied::Unknown,
+            detail: detail.into(),
+            source: None,
+        }
+    }
+
+    /// With the error underneath. It must not contain credentials.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
+        self.source = Some(Arc::new(source));
+        self
+    }
+
+    /// Its class.
+    #[must_use]
+    pub fn kind(&self) -> BackendErrorKind {
+        self.kind
+    }
+
+    /// Whether the command may have taken effect.
+    #[must_use]
+    pub fn applied(&self) -> Applied {
+        self.applied
+    }
+
+    /// Whether trying again soon makes sense.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        self.kind == BackendErrorKind::Unavailable
+    }
+
+    /// The error that users see.
+    #[must_use]
+    pub fn into_lock_error(self, operation: &'static str, key: Option<&LockKey>) -> LockError {
+        let (kind, remedy) = match self.kind {
+            BackendErrorKind::Config => (ErrorKind::Config, ""),
+            BackendErrorKind::KeyConflict => {
+                (ErrorKind::KeyConflict, "choose another key or namespace; nothing was changed")
+            }
+            BackendErrorKind::OutOfMemory => (ErrorKind::OutOfMemory, "give the store memory, or free some"),
+            BackendErrorKind::Permission => {
+                (ErrorKind::Permission, "check user, password and ACL; the operator guide has the ACL line")
+            }
+            BackendErrorKind::Script => (ErrorKind::Script, ""),
+            BackendErrorKind::Unavailable => (
+                ErrorKind::Connection,
+                "check that the store runs and is reachable; the lock's state is not known",
+            ),
+            BackendErrorKind::Unsupported => {
+                (ErrorKind::Unsupported, "guarantees() says what the store can do")
+            }
+        };
+        let mut error = LockError::new(kind, operation).remedy(remedy);
+        if let Some(key) = key {
+            error = error.for_key(key);
+        }
+        error.caused_by(self)
+    }
+}
+
+impl fmt::Display for BackendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)?;
+        if let Some(source) = &self.source {
+            write!(f, ": {source}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for BackendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BackendError({:?}, applied {:?}: {self})", self.kind, self.applied)
+    }
+}
+
+impl Error for BackendError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_ref().map(|source| &**source as &(dyn Error + 'static))
+    }
+}

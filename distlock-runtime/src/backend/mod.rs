@@ -1,0 +1,100 @@
+//! The narrow waist: what a store must do so that all of distlock runs on it.
+//!
+//! A backend does one thing per call and keeps no opinion about waiting, renewal schedules or re-entry: those belong
+//! to the floors above. Every call that changes the store is safe to repeat with the same owner token.
+
+mod error;
+mod guarantees;
+mod posted;
+mod record;
+mod request;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+pub use error::{Applied, BackendError, BackendErrorKind};
+pub use guarantees::{Fault, Guarantees, Promise};
+pub use posted::{PostedRelease, Unreleased};
+pub use record::{
+    Claim, ClaimOutcome, CrashPolicy, Fingerprint, Record, RecordKey, RecordLease, RecordState, RecordStore,
+    Settled, Settlement,
+};
+pub use request::{
+    AcquireRequest, Attempt, Blocked, Grant, HolderState, LeaseHandle, LockState, Mode, Released, Renewal,
+    Turn, Warning,
+};
+
+use crate::key::LockKey;
+
+/// A store of locks. One value serves many runtimes: a call belongs to the runtime that polls it (connections are
+/// opened per runtime and opened again when theirs has gone).
+///
+/// # Cancel safety
+/// Every future may be dropped at any await. An outcome that nobody saw is unknown: the caller undoes it with
+/// [`cancel`](Self::cancel) or repeats the call.
+#[async_trait]
+pub trait Backend: fmt::Debug + Send + Sync + 'static {
+    /// The store's name for logs and metric labels, such as `redis`.
+    fn name(&self) -> &'static str;
+
+    /// What this store promises under which fault; the README's table is generated from it.
+    fn guarantees(&self) -> Guarantees;
+
+    /// One attempt. A repeat with the same owner token returns the grant again (with the lease at its full length and
+    /// perhaps a new, larger token) or keeps the first place in the queue.
+    ///
+    /// With [`AcquireRequest::queue`] a busy lock enters the request into the store's queue, if it has one.
+    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt, BackendError>;
+
+    /// After a blocked attempt: waits until another attempt is worth making (told by the store, predecessor gone,
+    /// holder's expiry, or the fallback period), or for the grant itself where the store hands it over directly.
+    /// Sleeps a bounded time and may return early; dropping it costs nothing.
+    async fn turn(&self, request: &AcquireRequest, blocked: &Blocked) -> Result<Turn, BackendError>;
+
+    /// Renews many leases to their full ttl in as few round trips as the store allows; one outcome each, in order.
+    async fn renew(&self, leases: &[LeaseHandle]) -> Vec<Renewal>;
+
+    /// Gives a lease back and hands the lock on to the head of the queue. With `keep`, the lock stays taken for that
+    /// long (`hold_at_least`) and then lapses by itself.
+    async fn release(&self, lease: &LeaseHandle, keep: Option<Duration>) -> Result<Released, BackendError>;
+
+    /// A release that nobody waits for, in order with later calls of the same runtime. Called outside of any async
+    /// context; a backend that can't send without waiting gives it back, and it is released by a task instead.
+    ///
+    /// # Errors
+    /// The release itself, when it can't be posted.
+    fn post_release(&self, release: PostedRelease) -> Result<(), PostedRelease> {
+        Err(release)
+    }
+
+    /// Undoes an attempt whose outcome is unknown, so that it can't take effect later either: releases the lock if
+    /// this owner holds it, leaves the queue, and makes a late arrival of the attempt harmless.
+    async fn cancel(&self, request: &AcquireRequest) -> Result<(), BackendError>;
+
+    /// The state of one lock as the store knows it.
+    async fn inspect(&self, key: &LockKey) -> Result<LockState, BackendError>;
+
+    /// Locks now held whose key starts with `prefix`, at most `limit`, in no order.
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockState>, BackendError>;
+
+    /// Takes the lock from whoever holds it and hands it on. `None` if it was free.
+    async fn force_release(&self, key: &LockKey) -> Result<Option<HolderState>, BackendError>;
+
+    /// Reaches the store and back.
+    async fn ping(&self) -> Result<(), BackendError>;
+
+    /// Looks at the store's settings once at start. What the store's user may not ask is left out, not an error.
+    async fn check(&self) -> Result<Vec<Warning>, BackendError>;
+
+    /// Background work of the store (notifications), polled by the engine for as long as the manager lives. Reconnects
+    /// by itself and returns only if there is nothing to do.
+    async fn serve(&self);
+
+    /// The store of idempotency records on the same connections, if there is one.
+    fn records(self: Arc<Self>) -> Option<Arc<dyn RecordStore>> {
+        None
+    }
+}

@@ -1,0 +1,216 @@
+//! Idempotency records: the small trait beside the lock waist.
+//!
+//! One record a key; every transition is one atomic operation, compared on (owner token, fence) and judged by the
+//! store's clock: `absent → in flight → completed | tombstone | unknown`.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use super::{BackendError, Renewal};
+use crate::clock::Moment;
+use crate::token::{FencingToken, OwnerToken};
+use crate::ttl::Ttl;
+
+/// The name of a record: a SHA-256 over length-framed parts, so no choice of client keys shifts the borders.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RecordKey([u8; 32]);
+
+impl RecordKey {
+    /// The key for these parts (scope, client's key, …) in a domain of their own.
+    #[must_use]
+    pub fn derive(domain: &str, parts: &[&[u8]]) -> Self {
+        let mut hash = Sha256::new();
+        for part in std::iter::once(domain.as_bytes()).chain(parts.iter().copied()) {
+            hash.update(u64::try_from(part.len()).expect("a length fits in 64 bits").to_be_bytes());
+            hash.update(part);
+        }
+        Self(hash.finalize().into())
+    }
+
+    /// 64 hex digits.
+    #[must_use]
+    pub fn to_hex(self) -> String {
+        use fmt::Write as _;
+        self.0.iter().fold(String::with_capacity(64), |mut text, byte| {
+            write!(text, "{byte:02x}").expect("writing to a String can't fail");
+            text
+        })
+    }
+}
+
+impl fmt::Debug for RecordKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RecordKey({}…)", &self.to_hex()[..8])
+    }
+}
+
+/// What a request looked like, so that the same key with another payload is noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fingerprint {
+    /// Which algorithm made it; a rolling deploy computes the stored version to compare.
+    pub version: u16,
+    /// Its digest.
+    pub digest: [u8; 32],
+}
+
+/// What a claim does with a record whose executor's lease ran out before it settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CrashPolicy {
+    /// The record becomes `unknown`; nothing runs again (at most once).
+    Reject,
+    /// The claim takes over with a larger fence; the work runs again.
+    Takeover,
+}
+
+/// A claim for a key.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// The record.
+    pub key: RecordKey,
+    /// This execution's proof of ownership; a repeat with the same one continues as owner.
+    pub owner: OwnerToken,
+    /// What the request looks like.
+    pub fingerprint: Fingerprint,
+    /// How long the claim lives without renewal.
+    pub lease: Ttl,
+    /// What to do with an execution that died.
+    pub after_crash: CrashPolicy,
+    /// How long an `unknown` record is kept.
+    pub retain: Duration,
+}
+
+/// What a claim found.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum ClaimOutcome {
+    /// The key is ours to execute.
+    Claimed {
+        /// When the command was handed to the socket, or earlier.
+        sent: Moment,
+        /// Grows with every claim of this key.
+        fence: FencingToken,
+        /// An execution that died was taken over.
+        taken_over: bool,
+    },
+    /// There is a record already; it was not changed (but for a lapsed one under [`CrashPolicy::Reject`]).
+    Present(Record),
+}
+
+/// A record as it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The fingerprint that its claim came with.
+    pub fingerprint: Fingerprint,
+    /// Its state.
+    pub state: RecordState,
+}
+
+/// The state of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RecordState {
+    /// Somebody executes it.
+    InFlight {
+        /// How long the executor's lease still runs unless renewed; zero if it lapsed.
+        remaining: Duration,
+    },
+    /// Done; this is the stored result.
+    Completed {
+        /// The encoded result, opaque to the store.
+        response: Bytes,
+    },
+    /// Done, but the result was not kept.
+    Tombstone {
+        /// Why.
+        reason: String,
+    },
+    /// It may or may not have happened.
+    Unknown,
+}
+
+/// A claim that is held: what renewal and settlement are compared with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordLease {
+    /// The record.
+    pub key: RecordKey,
+    /// The claim's owner.
+    pub owner: OwnerToken,
+    /// The claim's fence.
+    pub fence: FencingToken,
+    /// The claim's full length.
+    pub ttl: Ttl,
+}
+
+/// How a claim ends. Retention starts at the settlement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Settlement {
+    /// Keep this result for later replays.
+    Complete {
+        /// The encoded result.
+        response: Bytes,
+        /// For how long.
+        retain: Duration,
+    },
+    /// Nothing happened: forget the record, the next request executes.
+    Release,
+    /// It happened, the result isn't kept.
+    Tombstone {
+        /// Why, a short word.
+        reason: String,
+        /// For how long to refuse.
+        retain: Duration,
+    },
+    /// It may or may not have happened.
+    Unknown {
+        /// For how long to refuse.
+        retain: Duration,
+    },
+}
+
+/// What a settlement met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Settled {
+    /// The record is settled as asked (now, or by an earlier try of the same owner and fence).
+    Done,
+    /// The claim isn't ours any more; nothing was changed.
+    Fenced,
+}
+
+/// A store of idempotency records. Every call is safe to repeat with the same owner and fence.
+#[async_trait]
+pub trait RecordStore: fmt::Debug + Send + Sync + 'static {
+    /// Claims the key, or tells what stands there.
+    async fn claim(&self, claim: &Claim) -> Result<ClaimOutcome, BackendError>;
+
+    /// Renews claims to their full ttl; one outcome each, in order.
+    async fn renew_claims(&self, leases: &[RecordLease]) -> Vec<Renewal>;
+
+    /// Ends a claim under its fence.
+    async fn settle(&self, lease: &RecordLease, settlement: &Settlement) -> Result<Settled, BackendError>;
+
+    /// The record as it stands; `None` if there is none.
+    async fn look_up(&self, key: &RecordKey) -> Result<Option<Record>, BackendError>;
+
+    /// Waits until the record may have changed, at most `at_most`. May return early. Registers its interest before it
+    /// looks, so a change after the last look-up isn't missed by more than the store's fallback period.
+    async fn changed(&self, key: &RecordKey, at_most: Duration);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_framed() {
+        assert_ne!(RecordKey::derive("d", &[b"ab", b"c"]), RecordKey::derive("d", &[b"a", b"bc"]));
+        assert_ne!(RecordKey::derive("d", &[b"a"]), RecordKey::derive("da", &[]));
+        assert_eq!(RecordKey::derive("d", &[b"a"]).to_hex().len(), 64);
+    }
+}

@@ -1,0 +1,193 @@
+//! What goes through the waist and comes back.
+
+use std::time::Duration;
+
+use super::BackendError;
+use crate::clock::Moment;
+use crate::error::Holder;
+use crate::key::LockKey;
+use crate::token::{FencingToken, OwnerToken};
+use crate::ttl::Ttl;
+
+/// The kind of hold that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Mode {
+    /// All of the lock.
+    Exclusive,
+}
+
+/// One acquisition: the same value is used for the first attempt, its repeats, the wait and the cancel.
+#[derive(Clone, Debug)]
+pub struct AcquireRequest {
+    /// The lock.
+    pub key: LockKey,
+    /// This acquisition's proof of ownership.
+    pub owner: OwnerToken,
+    /// How long the lease shall live.
+    pub ttl: Ttl,
+    /// The kind of hold.
+    pub mode: Mode,
+    /// Enter the store's queue if the lock is busy.
+    pub queue: bool,
+    /// How many fencing tokens to reserve, at least one: hand-offs inside the process use one each.
+    pub tokens: u32,
+}
+
+impl AcquireRequest {
+    /// The lease that a grant of this request is.
+    #[must_use]
+    pub fn lease(&self) -> LeaseHandle {
+        LeaseHandle { key: self.key.clone(), owner: self.owner, ttl: self.ttl, mode: self.mode }
+    }
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Attempt {
+    /// The lock is ours.
+    Granted(Grant),
+    /// Somebody holds it; nothing of ours is left in the store.
+    Busy(Blocked),
+    /// Somebody holds it, and this request stands in the store's queue.
+    Queued(Blocked),
+}
+
+/// A grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// When the command that was granted was handed to the socket, or earlier: the lease's deadline counts from here.
+    pub sent: Moment,
+    /// The first token of the reserved block.
+    pub token: FencingToken,
+    /// How many tokens the block has, `token` included; at least one.
+    pub tokens: u32,
+}
+
+/// Who is in the way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Blocked {
+    /// The holder, as far as the store tells.
+    pub holder: Option<Holder>,
+}
+
+impl Blocked {
+    /// How long the holder's lease still runs.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        self.holder.as_ref().and_then(|holder| holder.remaining)
+    }
+}
+
+/// How a wait ended.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Turn {
+    /// Another attempt is worth making.
+    Again,
+    /// The store handed the lock over.
+    Granted(Grant),
+}
+
+/// A lease in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseHandle {
+    /// The lock.
+    pub key: LockKey,
+    /// The acquisition that holds it.
+    pub owner: OwnerToken,
+    /// Its full length.
+    pub ttl: Ttl,
+    /// The kind of hold.
+    pub mode: Mode,
+}
+
+/// How one renewal ended.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Renewal {
+    /// The lease runs its full ttl again, counted from `sent` at the earliest.
+    Renewed {
+        /// When the renewal was handed to the socket, or earlier.
+        sent: Moment,
+    },
+    /// The lease is gone or another's, for certain.
+    Gone,
+    /// Not known; worth trying again until the deadline.
+    Unknown(BackendError),
+}
+
+/// How a release ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Released {
+    /// The lease was ours and is given back.
+    Confirmed,
+    /// The store had no lease of this owner: expired, taken over, or released by an earlier try.
+    NotHeld,
+}
+
+/// The state of a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockState {
+    /// The lock.
+    pub key: LockKey,
+    /// Who holds it; `None` if it is free.
+    pub holder: Option<HolderState>,
+    /// How many processes (or tasks, where the store queues tasks) wait in the store's queue.
+    pub waiters: u64,
+}
+
+impl LockState {
+    /// A state as a store found it.
+    #[must_use]
+    pub fn new(key: LockKey, holder: Option<HolderState>, waiters: u64) -> Self {
+        Self { key, holder, waiters }
+    }
+}
+
+/// The holder of a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HolderState {
+    /// Who, for people (by default `host:pid`); `None` for a client that isn't distlock.
+    pub label: Option<String>,
+    /// How long the lease still runs unless renewed; `None` if it never expires.
+    pub remaining: Option<Duration>,
+    /// The hold's fencing token, where it is known (the store need not keep it).
+    pub token: Option<FencingToken>,
+    /// How many guards share the hold, where it is held by this process.
+    pub hold_count: Option<u32>,
+    /// The owner token, where it is one of ours.
+    pub owner: Option<OwnerToken>,
+}
+
+impl HolderState {
+    /// A holder as a store found it.
+    #[must_use]
+    pub fn new(label: Option<String>, remaining: Option<Duration>, owner: Option<OwnerToken>) -> Self {
+        Self { label, remaining, token: None, hold_count: None, owner }
+    }
+}
+
+/// Something about the store's settings that weakens what the lock promises.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Warning {
+    /// A stable code, such as `EVICTION`.
+    pub code: &'static str,
+    /// What was found and how to mend it.
+    pub text: String,
+    /// Whether a strict manager refuses to start.
+    pub severe: bool,
+}
+
+impl Warning {
+    /// A finding.
+    #[must_use]
+    pub fn new(code: &'static str, text: impl Into<String>, severe: bool) -> Self {
+        Self { code, text: text.into(), severe }
+    }
+}

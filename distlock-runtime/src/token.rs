@@ -1,0 +1,108 @@
+//! Who holds a lock (owner token) and what a resource compares (fencing token).
+
+use std::fmt;
+
+use crate::error::{ErrorKind, LockError};
+
+/// A number that grows with every grant of a key; the protected resource rejects a smaller one than it has seen.
+///
+/// Strictly increasing per key on every store, constant during one hold, not bumped by renewal or re-entry.
+/// Gaps are normal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FencingToken(u64);
+
+impl FencingToken {
+    /// A token with this value, as read back from a resource.
+    #[must_use]
+    pub const fn new(value: u64) -> Self {
+        Self(value)
+    }
+
+    /// The number to store beside the data and to compare with.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<FencingToken> for u64 {
+    fn from(token: FencingToken) -> Self {
+        token.0
+    }
+}
+
+/// 128 random bits from the operating system, new for every acquisition: the proof of ownership in the store.
+///
+/// `Debug` shows four hex digits only.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OwnerToken([u8; 16]);
+
+impl OwnerToken {
+    /// A fresh token.
+    ///
+    /// # Errors
+    /// `CONFIG` if the operating system has no random numbers to give.
+    pub fn random() -> Result<Self, LockError> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).map_err(|error| {
+            LockError::new(ErrorKind::Config, "owner token")
+                .detail("the operating system gave no random numbers")
+                .caused_by(error)
+        })?;
+        Ok(Self(bytes))
+    }
+
+    /// The token as it stands in the store: 32 hex digits.
+    #[must_use]
+    pub fn to_hex(self) -> String {
+        use fmt::Write as _;
+        let mut text = String::with_capacity(32);
+        for byte in self.0 {
+            write!(text, "{byte:02x}").expect("writing to a String can't fail");
+        }
+        text
+    }
+
+    /// Reads back what [`to_hex`](Self::to_hex) wrote.
+    #[must_use]
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let digits = text.as_bytes();
+        if digits.len() != 32 {
+            return None;
+        }
+        let mut bytes = [0; 16];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            let high = char::from(pair[0]).to_digit(16)?;
+            let low = char::from(pair[1]).to_digit(16)?;
+            *byte = u8::try_from(high * 16 + low).ok()?;
+        }
+        Some(Self(bytes))
+    }
+}
+
+impl fmt::Debug for OwnerToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OwnerToken({:02x}{:02x}…)", self.0[0], self.0[1])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_round_trips_and_debug_hides() {
+        let token = OwnerToken::random().unwrap();
+        assert_eq!(OwnerToken::from_hex(&token.to_hex()), Some(token));
+        assert_eq!(OwnerToken::from_hex("zz"), None);
+        assert_eq!(OwnerToken::from_hex(&"g".repeat(32)), None);
+        assert!(!format!("{token:?}").contains(&token.to_hex()[..8]));
+        assert_ne!(token, OwnerToken::random().unwrap());
+    }
+}

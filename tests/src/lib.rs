@@ -1,1 +1,10 @@
-//! Shared support for the suites that cross crates.
+//! Shared support for the suites that cross crates: real servers, faults between client and server, child processes, and the
+//! checker that decides whether a history of lock holds was correct.
+//!
+//! | room | gives |
+//! |---|---|
+//! | [`server`] | real servers on free loopback ports, with admin helpers |
+//! | [`wait`] | waiting for conditions with a deadline, in place of sleeping |
+
+pub mod server;
+pub mod wait;

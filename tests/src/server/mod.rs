@@ -1,0 +1,36 @@
+//! Real servers on free loopback ports, one for each test: a Redis is up in about 15 ms.
+//!
+//! ```no_run
+//! # async fn demo() -> anyhow::Result<()> {
+//! use distlock_tests::server::{RedisOptions, RedisServer};
+//!
+//! let server = RedisServer::start(RedisOptions::new().aof())?;
+//! let url = server.url();
+//! server.kill()?;
+//! server.restart()?;
+//! assert_eq!(server.keys().await?, Vec::<String>::new());
+//! # Ok(()) }
+//! ```
+//!
+//! * `redis` - the server's life: start, pause, kill, restart
+//! * `options` - what it is started with
+//! * `admin` - looking into it: keys, clients, command counts, MONITOR
+//! * `tls` - a throw-away certificate authority
+//! * `child`, `port` - processes that die with us, ports that nobody else takes
+//!
+//! A missing server program is an error that names the package to install, never a skipped test.
+
+mod admin;
+pub(crate) mod child;
+mod options;
+mod port;
+mod redis;
+mod tls;
+
+pub use self::{
+    admin::Monitor,
+    options::{ClientCerts, RedisOptions},
+    port::PortLease,
+    redis::RedisServer,
+    tls::{TestCa, TlsFiles},
+};

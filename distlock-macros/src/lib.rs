@@ -1,1 +1,42 @@
-//! distlock-macros
+//! The `#[distributed_lock]` attribute of [`distlock`](https://docs.rs/distlock), which re-exports it.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod boxed;
+mod duration;
+mod errors;
+mod expand;
+mod item;
+mod mentions;
+mod params;
+mod render;
+mod ret;
+mod suggest;
+mod template;
+
+use proc_macro::TokenStream;
+use quote::quote;
+
+/// Runs an async function under a distributed lock.
+#[proc_macro_attribute]
+pub fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {
+    attribute(args.into(), item.into()).into()
+}
+
+/// The expansion, or the item as it was plus every error: the function stays, so that the editor goes on completing.
+fn attribute(args: proc_macro2::TokenStream, item: proc_macro2::TokenStream) -> proc_macro2::TokenStream {
+    let (args, mut errors) = args::Args::parse(args);
+    match (syn::parse2::<item::AnnotatedFn>(item.clone()), &args.key) {
+        (Ok(function), Some(key)) => match expand::expand(&args, key, function) {
+            Ok(expanded) if errors.is_empty() => return expanded,
+            Ok(_) => {}
+            Err(error) => errors.push(error),
+        },
+        // The key's own error is already there.
+        (Ok(_), None) => {}
+        (Err(error), _) => errors.push(error),
+    }
+    let errors = errors.to_compile_errors();
+    quote!(#item #errors)
+}

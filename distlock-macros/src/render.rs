@@ -1,0 +1,84 @@
+//! The expression that gives the key: `Result<LockKey, LockError>`.
+
+use proc_macro2::{Ident, Literal, Span, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::spanned::Spanned;
+use syn::{Error, LitStr, Result};
+
+use crate::args::Key;
+use crate::params::Params;
+use crate::suggest::nearest;
+use crate::template::{Piece, Placeholder, Step};
+
+pub(crate) fn key(key: &Key, params: &Params, private: &TokenStream) -> Result<TokenStream> {
+    let (literal, template) = match key {
+        Key::Template(literal, template) => (literal, template),
+        Key::Expr(expr) => {
+            let span = Span::mixed_site().located_at(expr.span());
+            return Ok(quote_spanned!(span=> #private::key_from(#expr)));
+        }
+    };
+    let span = Span::mixed_site().located_at(literal.span());
+    let mut writer = quote!(#private::KeyWriter::new());
+    for piece in &template.pieces {
+        let step = match piece {
+            Piece::Literal(text) => quote!(.literal(#text)),
+            Piece::Value(placeholder) => {
+                let value = value(placeholder, params, literal)?;
+                quote_spanned!(span=> .value(&#value))
+            }
+        };
+        writer.extend(step);
+    }
+    let lent = params.lend(&key.roots());
+    let key = quote!(#writer.finish());
+    Ok(if lent.is_empty() { key } else { quote!({ #lent #key }) })
+}
+
+/// The place that a placeholder names. Every token stands at the template's literal, so that the compiler's complaints
+/// (no such field, no `Display`) point there.
+fn value(placeholder: &Placeholder, params: &Params, literal: &LitStr) -> Result<TokenStream> {
+    let span = literal.span();
+    let Some(root) = params.find(&placeholder.root) else {
+        return Err(Error::new(span, unknown(placeholder, params)));
+    };
+    // The name resolves as the parameter itself, also where a macro made one of the two.
+    let mut root = root.clone();
+    root.set_span(span.resolved_at(root.span()));
+    let mut value = quote!(#root);
+    for step in &placeholder.steps {
+        value.extend(match step {
+            Step::Field(name) => {
+                let name = ident(name, span);
+                quote_spanned!(span=> .#name)
+            }
+            Step::Method(name) => {
+                let name = ident(name, span);
+                quote_spanned!(span=> .#name())
+            }
+            Step::Index(index) => {
+                let mut index = Literal::u32_unsuffixed(*index);
+                index.set_span(span);
+                quote_spanned!(span=> .#index)
+            }
+        });
+    }
+    Ok(value)
+}
+
+fn ident(name: &str, span: Span) -> Ident {
+    // A field whose name is a keyword was declared with `r#`.
+    if syn::parse_str::<Ident>(name).is_ok() { Ident::new(name, span) } else { Ident::new_raw(name, span) }
+}
+
+fn unknown(placeholder: &Placeholder, params: &Params) -> String {
+    let Placeholder { text, root, .. } = placeholder;
+    let names = params.names().map(|name| name.unraw().to_string()).collect::<Vec<_>>();
+    let hint = match nearest(root, names.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if names.is_empty() => "the function has no arguments; write `<<` for a plain `<`".into(),
+        None => format!("the arguments are `{}`", names.join("`, `")),
+    };
+    format!("`<{text}>`: the function has no argument `{root}`; {hint}")
+}

@@ -174,12 +174,12 @@ impl Reader {
                 "`#[distributed_lock]` needs a key that names what is locked, as in `key = \"order:<id>\"`",
             ));
         }
-        if let (Some(Length::Literal(least, at)), Some(Length::Literal(most, _))) =
+        if let (Some(Length::Literal(least, literal)), Some(Length::Literal(most, _))) =
             (&self.args.hold_at_least, &self.args.max_hold)
             && least > most
         {
             self.errors.push(Error::new(
-                *at,
+                literal.span(),
                 "`hold_at_least` is longer than `max_hold`; make it shorter, or `max_hold` longer",
             ));
         }

@@ -1,10 +1,14 @@
 //! Functions that aren't `async` but end in an async block: what `#[async_trait]` makes of a method, and the same by
 //! hand.
 
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Group, Ident, Span, TokenStream};
 use quote::ToTokens;
+use syn::ext::IdentExt;
 use syn::visit::Visit;
-use syn::{AssocType, Block, Expr, ExprAsync, ExprCall, ExprReturn, Item, ReturnType, Signature, Stmt, Type};
+use syn::{
+    AssocType, Block, Expr, ExprAsync, ExprCall, ExprClosure, ExprReturn, Item, Local, LocalInit, Pat,
+    ReturnType, Signature, Stmt, Type, parse_quote,
+};
 
 /// A body that ends in `Box::pin(async move { … })`, in a bare `async move { … }`, or in a call of its own nested
 /// `async fn` (what `#[async_trait]` wrote before 0.1.43).
@@ -12,24 +16,34 @@ pub(crate) struct BoxedBody {
     block: Block,
 }
 
+/// Why a function that isn't `async` can't be locked.
+pub(crate) enum Unfit {
+    NoAsyncBlock,
+    /// A `return` before the last expression.
+    ReturnsEarly(Span),
+}
+
 impl BoxedBody {
     /// The body, if it has this shape and no way round its last expression.
-    pub(crate) fn find(body: TokenStream) -> Option<Self> {
-        let mut block: Block = syn::parse2(body).ok()?;
-        let (last, before) = block.stmts.split_last_mut()?;
-        let Stmt::Expr(last, None) = last else { return None };
-        let nested = before.iter().filter_map(nested_async_fn).cloned().collect::<Vec<_>>();
-        let known = if let Some(inner) = pinned(last)
+    pub(crate) fn find(body: &Group) -> Result<Self, Unfit> {
+        let mut block: Block = syn::parse2(body.to_token_stream()).map_err(|_| Unfit::NoAsyncBlock)?;
+        let Some((Stmt::Expr(last, None), before)) = block.stmts.split_last_mut() else {
+            return Err(Unfit::NoAsyncBlock);
+        };
+        let nested = before.iter().filter_map(nested_async_fn).collect::<Vec<_>>();
+        if let Some(inner) = pinned(last)
             && let Expr::Call(call) = &*inner
             && is_call_of(call, &nested)
         {
-            // A future that is made by a call: await it inside a block of ours.
-            *inner = syn::parse_quote!(async move { #call.await });
-            true
-        } else {
-            async_block(last).is_some()
-        };
-        (known && !before.iter().any(returns)).then_some(Self { block })
+            *inner = parse_quote!(async move { #call.await });
+        }
+        if async_block(last).is_none() {
+            return Err(Unfit::NoAsyncBlock);
+        }
+        match before.iter().find_map(early_return) {
+            Some(at) => Err(Unfit::ReturnsEarly(at)),
+            None => Ok(Self { block }),
+        }
     }
 
     /// The async block's own statements.
@@ -39,6 +53,28 @@ impl BoxedBody {
             _ => None,
         }
         .expect("`find` has seen the async block")
+    }
+
+    /// Uses each of the names where the block moves the argument into a local of its own (`let id = id;` by
+    /// `#[async_trait]`): one that only the key needs is no unused variable.
+    pub(crate) fn use_locals(&mut self, names: &[&str]) {
+        let inner = self.inner();
+        let stmts = std::mem::take(&mut inner.stmts);
+        for stmt in stmts {
+            let moved = match &stmt {
+                Stmt::Local(Local { pat, init: Some(LocalInit { expr, .. }), .. }) => match (pat, &**expr) {
+                    (Pat::Ident(local), Expr::Path(path)) if path.path.is_ident(&local.ident) => {
+                        Some(local.ident.clone())
+                    }
+                    _ => None,
+                },
+                _ => None,
+            };
+            inner.stmts.push(stmt);
+            if let Some(local) = moved.filter(|local| names.iter().any(|name| local.unraw() == name)) {
+                inner.stmts.push(parse_quote!(let _ = &#local;));
+            }
+        }
     }
 
     /// The whole body, with one expression as all that the async block does.
@@ -89,23 +125,23 @@ fn nested_async_fn(stmt: &Stmt) -> Option<&Ident> {
     }
 }
 
-fn is_call_of(call: &ExprCall, functions: &[Ident]) -> bool {
+fn is_call_of(call: &ExprCall, functions: &[&Ident]) -> bool {
     let Expr::Path(function) = &*call.func else { return false };
-    function.path.segments.len() == 1 && functions.contains(&function.path.segments[0].ident)
+    function.path.segments.len() == 1 && functions.contains(&&function.path.segments[0].ident)
 }
 
-/// Whether the statement may leave the function early, with a future that knows nothing of the lock.
-fn returns(stmt: &Stmt) -> bool {
-    struct Returns(bool);
+/// Where the statement leaves the function, with a future that knows nothing of the lock.
+fn early_return(stmt: &Stmt) -> Option<Span> {
+    struct Returns(Option<Span>);
     impl Visit<'_> for Returns {
-        fn visit_expr_return(&mut self, _: &ExprReturn) {
-            self.0 = true;
+        fn visit_expr_return(&mut self, expr: &ExprReturn) {
+            self.0.get_or_insert(expr.return_token.span);
         }
-        fn visit_expr_closure(&mut self, _: &syn::ExprClosure) {}
+        fn visit_expr_closure(&mut self, _: &ExprClosure) {}
         fn visit_expr_async(&mut self, _: &ExprAsync) {}
         fn visit_item(&mut self, _: &Item) {}
     }
-    let mut found = Returns(false);
+    let mut found = Returns(None);
     found.visit_stmt(stmt);
     found.0
 }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
-use syn::spanned::Spanned;
 use syn::{Error, Expr, ExprLit, Lit, LitStr, Result};
+
+use crate::private::mixed_at;
 
 /// Shortest lease: clock drift alone uses up a ttl of a few milliseconds.
 const SHORTEST_TTL: Duration = Duration::from_millis(100);
@@ -15,7 +16,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// A length of time as it was written.
 #[derive(Clone)]
 pub(crate) enum Length {
-    Literal(Duration, Span),
+    Literal(Duration, LitStr),
     Expr(Expr),
 }
 
@@ -23,20 +24,20 @@ impl Length {
     /// `ttl = …`: 100 ms to 24 h.
     pub(crate) fn ttl(value: Expr) -> Result<Self> {
         let length = Self::parse("ttl", value)?;
-        if let Self::Literal(ttl, span) = length {
-            if ttl < SHORTEST_TTL {
+        if let Self::Literal(ttl, literal) = &length {
+            if *ttl < SHORTEST_TTL {
                 return Err(Error::new(
-                    span,
-                    format!("a `ttl` of {} is too short; use \"100ms\" to \"24h\"", show(ttl)),
+                    literal.span(),
+                    format!("a `ttl` of {} is too short; use \"100ms\" to \"24h\"", literal.value().trim()),
                 ));
             }
-            if ttl > LONGEST {
+            if *ttl > LONGEST {
                 return Err(Error::new(
-                    span,
+                    literal.span(),
                     format!(
                         "a `ttl` of {} is too long; use \"100ms\" to \"24h\" (the lease is renewed while the body runs, so \
                          seconds are enough)",
-                        show(ttl)
+                        literal.value().trim()
                     ),
                 ));
             }
@@ -52,12 +53,12 @@ impl Length {
     /// `hold_at_least = …`: more than zero, 24 h at most.
     pub(crate) fn hold_at_least(value: Expr) -> Result<Self> {
         let length = Self::parse("hold_at_least", value)?.above_zero("hold_at_least")?;
-        if let Self::Literal(least, span) = length
-            && least > LONGEST
+        if let Self::Literal(least, literal) = &length
+            && *least > LONGEST
         {
             return Err(Error::new(
-                span,
-                format!("a `hold_at_least` of {} is too long; use \"24h\" at most", show(least)),
+                literal.span(),
+                format!("a `hold_at_least` of {} is too long; use \"24h\" at most", literal.value().trim()),
             ));
         }
         Ok(length)
@@ -66,8 +67,11 @@ impl Length {
     /// The wait budget; "none" and "forever" have been sorted out before.
     pub(crate) fn wait(value: Expr) -> Result<Self> {
         let length = Self::parse("wait", value)?;
-        if let Self::Literal(Duration::ZERO, span) = length {
-            return Err(Error::new(span, "a `wait` of zero tries once; write `wait = \"none\"` for that"));
+        if let Self::Literal(Duration::ZERO, literal) = length {
+            return Err(Error::new(
+                literal.span(),
+                "a `wait` of zero tries once; write `wait = \"none\"` for that",
+            ));
         }
         Ok(length)
     }
@@ -81,7 +85,7 @@ impl Length {
             }
             // The ascription makes the mismatch one error at the user's expression.
             Self::Expr(value) => {
-                quote_spanned! {value.span()=> { let length: ::core::time::Duration = #value; length } }
+                quote_spanned!(mixed_at(value)=> { let length: ::core::time::Duration = #value; length })
             }
         }
     }
@@ -99,7 +103,7 @@ impl Length {
             return Ok(Self::Expr(value));
         };
         match lit {
-            Lit::Str(text) => parse_text(name, text).map(|length| Self::Literal(length, text.span())),
+            Lit::Str(text) => parse_text(name, text).map(|length| Self::Literal(length, text.clone())),
             Lit::Int(number) => Err(Error::new_spanned(
                 &value,
                 format!("`{name}` needs a unit; did you mean `{name} = \"{}s\"`?", number.base10_digits()),
@@ -112,8 +116,8 @@ impl Length {
 
     fn above_zero(self, name: &str) -> Result<Self> {
         match self {
-            Self::Literal(Duration::ZERO, span) => Err(Error::new(
-                span,
+            Self::Literal(Duration::ZERO, literal) => Err(Error::new(
+                literal.span(),
                 format!("`{name}` must be longer than zero; write {}, or leave it out", example(name)),
             )),
             length => Ok(length),
@@ -154,10 +158,6 @@ fn example(name: &str) -> String {
         _ => "30s",
     };
     format!("`{name} = \"{value}\"`")
-}
-
-fn show(length: Duration) -> String {
-    humantime::format_duration(length).to_string()
 }
 
 #[cfg(test)]

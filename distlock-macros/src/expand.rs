@@ -44,21 +44,28 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
-use syn::{Error, Expr, Result};
+use syn::{Error, Result, parse_quote};
 
-use crate::args::{Args, Key, OnBusy, OnLost, Wait};
-use crate::boxed::{self, BoxedBody};
+use crate::args::{Args, Key, Wait};
+use crate::boxed::{self, BoxedBody, Unfit};
+use crate::failure::Failure;
 use crate::item::AnnotatedFn;
 use crate::mentions::Mentions;
 use crate::params::Params;
-use crate::render;
+use crate::private::{Private, mixed};
 use crate::ret::Ret;
+use crate::{render, spec};
 
 /// The function with the lock around its body.
 pub(crate) fn expand(args: &Args, key: &Key, mut item: AnnotatedFn) -> Result<TokenStream> {
     let inner_attributes = item.take_inner_attributes()?;
-    let braces = Span::mixed_site().located_at(item.body.span());
-    let expansion = Expansion::new(args, key, &item);
+    let braces = mixed(item.body.span());
+    let expansion = Expansion {
+        args,
+        key,
+        private: Private::new(args.krate.as_ref()),
+        function: item.sig.ident.unraw().to_string(),
+    };
     let body = if item.sig.asyncness.is_some() {
         expansion.async_fn(&mut item)?
     } else {
@@ -72,19 +79,11 @@ pub(crate) fn expand(args: &Args, key: &Key, mut item: AnnotatedFn) -> Result<To
 struct Expansion<'a> {
     args: &'a Args,
     key: &'a Key,
-    private: TokenStream,
+    private: Private,
     function: String,
 }
 
-impl<'a> Expansion<'a> {
-    fn new(args: &'a Args, key: &'a Key, item: &AnnotatedFn) -> Self {
-        let private = match &args.krate {
-            Some(path) => quote!(#path::__private),
-            None => quote!(::distlock::__private),
-        };
-        Self { args, key, private, function: item.sig.ident.unraw().to_string() }
-    }
-
+impl Expansion<'_> {
     fn async_fn(&self, item: &mut AnnotatedFn) -> Result<TokenStream> {
         let mut used = self.mentioned_by_exprs();
         let params = Params::take(&mut item.sig, &used, &self.key.roots());
@@ -94,147 +93,64 @@ impl<'a> Expansion<'a> {
             used.add(literal.to_token_stream());
         }
 
+        if Params::captures_mut(&item.sig) {
+            // The compiler doesn't count the drop of a captured variable as a use of what was last assigned to it.
+            item.attrs.push(parse_quote!(#[allow(unused_assignments)]));
+        }
+
         let ret = Ret::of(&item.sig);
         let (capture, edge) = (params.capture(&used), ret.edge());
-        let braces = Span::mixed_site().located_at(item.body.span());
-        let body = item.body.stream();
+        // The user's own braces would count as unused ones, around a body of one expression.
+        let (braces, body) = (mixed(item.body.span()), item.body.stream());
         let body = self.bind_guard(quote_spanned!(braces=> { #body }));
-        self.locked(&params, quote!({ #capture #edge #body }), &ret)
+        self.locked(&params, &quote!({ #capture #edge #body }), &ret)
     }
 
     fn boxed_fn(&self, item: &AnnotatedFn) -> Result<TokenStream> {
-        let Some(mut boxed) = BoxedBody::find(item.body.stream()) else { return Err(not_async(item)) };
+        let mut boxed = BoxedBody::find(&item.body).map_err(|unfit| not_async(item, &unfit))?;
         let params = Params::of_rewritten(&item.sig, boxed.inner());
         self.check_guard(&params)?;
-        let ret = Ret::new(boxed::output(&item.sig).unwrap_or_else(|| syn::parse_quote!(_)));
+        boxed.use_locals(&self.key.roots());
+        let ret = Ret::new(boxed::output(&item.sig).unwrap_or_else(|| parse_quote!(_)));
         let body = self.bind_guard(boxed.inner().to_token_stream());
-        *boxed.inner() = syn::parse_quote!({});
-        Ok(boxed.with_inner(self.locked(&params, quote!({ #body }), &ret)?))
+        Ok(boxed.with_inner(self.locked(&params, &quote!({ #body }), &ret)?))
     }
 
     /// The expression that takes the lock, runs `body` under it, and turns a failure into the function's result.
-    fn locked(&self, params: &Params, body: TokenStream, ret: &Ret) -> Result<TokenStream> {
-        let (private, failure) = (&self.private, self.failure(ret));
-        let (spec, manager) = (self.spec(), self.manager());
-        let key = render::key(self.key, params, private)?;
-        Ok(quote! {
-            match #private::call(move || #private::locked(#spec, #manager, #key, async move #body)).await {
+    fn locked(&self, params: &Params, body: &TokenStream, ret: &Ret) -> Result<TokenStream> {
+        let Self { args, key, private, function } = self;
+        let (call, locked) = (private.item("call"), private.item("locked"));
+        let name = spec::name(private, key, function);
+        let (spec, manager) = (spec::spec(private, args, &name), spec::manager(private, args));
+        let key = render::key(key, params, private)?;
+        let failure = Failure { private, args, spec_name: &name, ret }.arms();
+        Ok(quote_spanned! {Span::mixed_site()=>
+            match #call(move || #locked(#spec, #manager, #key, async move #body)).await {
                 ::core::result::Result::Ok(value) => value,
                 #failure
             }
         })
     }
 
-    /// The attribute's facts, built by value: they may depend on the arguments.
-    fn spec(&self) -> TokenStream {
-        let (args, private) = (self.args, &self.private);
-        let name = self.spec_name();
-        let ttl = args.ttl.iter().map(|ttl| ttl.to_expr());
-        let max_hold = args.max_hold.iter().map(|length| length.to_expr());
-        let hold_at_least = args.hold_at_least.iter().map(|length| length.to_expr());
-        let skips = matches!(args.on_busy, Some(OnBusy::Skip));
-        let wait = match &args.wait {
-            None if skips => Some(quote!(None)),
-            None => None,
-            Some(Wait::None) => Some(quote!(None)),
-            Some(Wait::Forever) => Some(quote!(Forever)),
-            Some(Wait::For(length)) => {
-                let length = length.to_expr();
-                Some(quote!(For(#length)))
-            }
-        };
-        let wait = wait.iter();
-        let reentrant = args.reentrant.then(|| quote!(.reentrant()));
-        let on_lost = args.on_lost.iter().map(|on_lost| match on_lost {
-            OnLost::Cancel => quote!(Cancel),
-            OnLost::Signal => quote!(Signal),
-            OnLost::Ignore => quote!(Ignore),
-        });
-        quote! {
-            #name
-                #(.ttl(#ttl))*
-                #(.wait(#private::WaitSpec::#wait))*
-                #reentrant
-                #(.on_lost(#private::OnLost::#on_lost))*
-                #(.max_hold(#max_hold))*
-                #(.hold_at_least(#hold_at_least))*
-        }
-    }
-
-    /// The part of the facts that names the lock in metrics and logs.
-    fn spec_name(&self) -> TokenStream {
-        let (private, function) = (&self.private, &self.function);
-        let template = match self.key {
-            Key::Template(literal, _) => literal.to_token_stream(),
-            Key::Expr(expr) => quote!(::core::stringify!(#expr)),
-        };
-        quote! {
-            #private::LockSpec::new(#template, ::core::concat!(::core::module_path!(), "::", #function))
-        }
-    }
-
-    fn manager(&self) -> TokenStream {
-        let private = &self.private;
-        match &self.args.locks {
-            Some(locks) => {
-                let span = Span::mixed_site().located_at(syn::spanned::Spanned::span(locks));
-                quote_spanned!(span=> #private::manager(&#locks))
-            }
-            None => quote!(::core::option::Option::None),
-        }
-    }
-
-    /// The match arms for a lock that couldn't be had, or was lost.
-    fn failure(&self, ret: &Ret) -> TokenStream {
-        let private = &self.private;
-        let busy = self.args.on_busy.as_ref().map(|on_busy| {
-            let answer = match on_busy {
-                OnBusy::Skip => {
-                    let (name, skip) =
-                        (self.spec_name(), ret.call(private, "Skip", "skip", &TokenStream::new()));
-                    quote!({ #private::skipped(&#name, &error); #skip })
-                }
-                OnBusy::Return(value) => self.answer(value),
-            };
-            quote!(::core::result::Result::Err(error) if #private::is_busy(&error) => #answer,)
-        });
-        let other = match &self.args.on_error {
-            Some(value) => self.answer(value),
-            None => ret.call(private, "FromLockError", "from_lock_error", &quote!(error)),
-        };
-        quote!(#busy ::core::result::Result::Err(error) => #other,)
-    }
-
-    /// What `on_busy` and `on_error` give: a closure is called, a path is called if it can be, all else is the value.
-    fn answer(&self, value: &Expr) -> TokenStream {
-        let private = &self.private;
-        match value {
-            Expr::Closure(_) => quote!(#private::handle(#value, error)),
-            Expr::Path(_) => quote! {{
-                #[allow(unused_imports)]
-                use #private::{AnswerByCall as _, AnswerByValue as _};
-                (&#private::Answer::new(#value)).answer(error)
-            }},
-            _ => quote!({ let _ = error; #value }),
-        }
-    }
-
     /// Gives the body its guard. A match arm is a scope of its own, so temporaries of the body's last expression that
     /// borrow from the guard end before it, in every edition.
     fn bind_guard(&self, body: TokenStream) -> TokenStream {
-        let private = &self.private;
         match &self.args.guard {
-            Some(name) => quote!(match #private::current_guard() { #name => #body }),
+            Some(name) => {
+                let guard = self.private.item("current_guard");
+                quote_spanned!(Span::mixed_site()=> match #guard() { #name => #body })
+            }
             None => body,
         }
     }
 
     fn check_guard(&self, params: &Params) -> Result<()> {
         match &self.args.guard {
-            Some(guard) if params.find(&guard.unraw().to_string()).is_some() => Err(Error::new(
-                guard.span(),
-                format!("`{guard}` is an argument of the function; give the guard another name"),
-            )),
+            Some(guard) if params.find(&guard.unraw().to_string()).is_some() => {
+                let message =
+                    format!("`{guard}` is an argument of the function; give the guard another name");
+                Err(Error::new(guard.span(), message))
+            }
             _ => Ok(()),
         }
     }
@@ -253,28 +169,37 @@ impl<'a> Expansion<'a> {
             Some(Wait::For(length)) => Some(length),
             _ => None,
         };
-        for length in [args.ttl.as_ref(), wait, args.max_hold.as_ref(), args.hold_at_least.as_ref()]
-            .into_iter()
-            .flatten()
-        {
+        for length in [&args.ttl, &args.max_hold, &args.hold_at_least].into_iter().flatten().chain(wait) {
             mentions.add(length.to_expr());
         }
         mentions
     }
 }
 
-fn not_async(item: &AnnotatedFn) -> Error {
+fn not_async(item: &AnnotatedFn, unfit: &Unfit) -> Error {
     let name = &item.sig.ident;
-    let message = if item.has_attribute("test") {
-        format!(
-            "`{name}` has already been turned into a plain test; put `#[distributed_lock]` above the attribute that makes it \
-             a test (`#[tokio::test]`)"
-        )
-    } else {
-        format!(
-            "`#[distributed_lock]` needs an `async fn`, and `{name}` is none; add `async`, or if another attribute has \
-             rewritten it (`#[tokio::main]`, `#[tokio::test]`, `#[instrument]`), put `#[distributed_lock]` above that one"
-        )
-    };
-    Error::new(item.sig.fn_token.span, message)
+    match unfit {
+        Unfit::ReturnsEarly(at) => Error::new(
+            *at,
+            format!(
+                "a future that `{name}` returns here would run without the lock; return only what the last expression \
+                 makes, or write `{name}` as an `async fn`"
+            ),
+        ),
+        Unfit::NoAsyncBlock if item.has_attribute("test") => Error::new(
+            item.sig.fn_token.span,
+            format!(
+                "`{name}` has already been turned into a plain test; put `#[distributed_lock]` above the attribute that \
+                 makes it a test (`#[tokio::test]`)"
+            ),
+        ),
+        Unfit::NoAsyncBlock => Error::new(
+            item.sig.fn_token.span,
+            format!(
+                "`#[distributed_lock]` needs an `async fn`, and `{name}` isn't one; add `async`, or if another attribute \
+                 has rewritten it (`#[tokio::main]`, `#[tokio::test]`, `#[instrument]`), put `#[distributed_lock]` above \
+                 that one"
+            ),
+        ),
+    }
 }

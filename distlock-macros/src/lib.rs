@@ -7,18 +7,24 @@ mod boxed;
 mod duration;
 mod errors;
 mod expand;
+mod failure;
 mod item;
 mod mentions;
 mod params;
+mod private;
 mod render;
 mod ret;
+mod spec;
 mod suggest;
 mod template;
 
 use proc_macro::TokenStream;
 use quote::quote;
 
-/// Runs an async function under a distributed lock.
+use crate::args::Args;
+use crate::item::AnnotatedFn;
+
+#[doc = include_str!("distributed_lock.md")]
 #[proc_macro_attribute]
 pub fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {
     attribute(args.into(), item.into()).into()
@@ -26,8 +32,11 @@ pub fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {
 
 /// The expansion, or the item as it was plus every error: the function stays, so that the editor goes on completing.
 fn attribute(args: proc_macro2::TokenStream, item: proc_macro2::TokenStream) -> proc_macro2::TokenStream {
-    let (args, mut errors) = args::Args::parse(args);
-    match (syn::parse2::<item::AnnotatedFn>(item.clone()), &args.key) {
+    let (args, mut errors) = Args::parse(args);
+    let function = syn::parse2::<AnnotatedFn>(item.clone());
+    // What only the missing expansion would have used is no mistake of its own.
+    let quiet = function.is_ok().then(|| quote!(#[allow(unused)]));
+    match (function, &args.key) {
         (Ok(function), Some(key)) => match expand::expand(&args, key, function) {
             Ok(expanded) if errors.is_empty() => return expanded,
             Ok(_) => {}
@@ -38,5 +47,5 @@ fn attribute(args: proc_macro2::TokenStream, item: proc_macro2::TokenStream) -> 
         (Err(error), _) => errors.push(error),
     }
     let errors = errors.to_compile_errors();
-    quote!(#item #errors)
+    quote!(#quiet #item #errors)
 }

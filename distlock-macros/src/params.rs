@@ -78,20 +78,12 @@ impl Params {
             else {
                 continue;
             };
-            let pat = if let Pat::Type(typed) = pat { &*typed.pat } else { pat };
-            if let Expr::Path(path) = &**expr
-                && let Some(name) =
-                    path.path.get_ident().filter(|name| self.names().any(|param| param == *name))
-                && !matches!(pat, Pat::Ident(_))
-                && opens_by_reference(pat)
-            {
-                let hidden = Some(name.clone());
-                self.list.push(Param {
-                    cfg: Vec::new(),
-                    bindings: bindings(pat),
-                    hidden,
-                    opened: Some(pat.clone()),
-                });
+            let Some(name) = moved_whole(expr).filter(|name| self.names().any(|param| param == *name)) else {
+                continue;
+            };
+            if !matches!(pat, Pat::Ident(_)) && opens_by_reference(pat) {
+                let (hidden, opened) = (Some(name.clone()), Some(pat.clone()));
+                self.list.push(Param { cfg: Vec::new(), bindings: bindings(pat), hidden, opened });
             }
         }
     }
@@ -116,6 +108,19 @@ impl Params {
             })
         };
         self.list.iter().filter_map(lend).collect()
+    }
+
+    /// Whether a parameter that the body captures is declared `mut`.
+    pub(crate) fn captures_mut(sig: &Signature) -> bool {
+        struct Mut(bool);
+        impl Visit<'_> for Mut {
+            fn visit_pat_ident(&mut self, pat: &PatIdent) {
+                self.0 |= pat.mutability.is_some();
+            }
+        }
+        let mut found = Mut(sig.receiver().is_some_and(|receiver| receiver.mutability.is_some()));
+        sig.inputs.iter().for_each(|input| found.visit_fn_arg(input));
+        found.0
     }
 
     /// The statements that begin the body and make it own the arguments.
@@ -196,6 +201,18 @@ impl Param {
                 quote!(#(#cfg)* let #pat = #(#names)*;)
             }
         }
+    }
+}
+
+/// The variable that an initializer moves: `__arg0`, or `{ let __arg0 = __arg0; __arg0 }`.
+fn moved_whole(expr: &Expr) -> Option<&Ident> {
+    match expr {
+        Expr::Path(path) => path.path.get_ident(),
+        Expr::Block(block) => match block.block.stmts.last() {
+            Some(Stmt::Expr(last, None)) => moved_whole(last),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

@@ -3,24 +3,26 @@
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
-use syn::spanned::Spanned;
 use syn::{Error, LitStr, Result};
 
 use crate::args::Key;
 use crate::params::Params;
+use crate::private::{Private, mixed_at};
 use crate::suggest::nearest;
 use crate::template::{Piece, Placeholder, Step};
 
-pub(crate) fn key(key: &Key, params: &Params, private: &TokenStream) -> Result<TokenStream> {
+pub(crate) fn key(key: &Key, params: &Params, private: &Private) -> Result<TokenStream> {
     let (literal, template) = match key {
         Key::Template(literal, template) => (literal, template),
         Key::Expr(expr) => {
-            let span = Span::mixed_site().located_at(expr.span());
-            return Ok(quote_spanned!(span=> #private::key_from(#expr)));
+            let span = mixed_at(expr);
+            let key_from = private.at(span, "key_from");
+            return Ok(quote_spanned!(span=> #key_from(#expr)));
         }
     };
-    let span = Span::mixed_site().located_at(literal.span());
-    let mut writer = quote!(#private::KeyWriter::new());
+    let span = mixed_at(literal);
+    let writer = private.at(span, "KeyWriter");
+    let mut writer = quote_spanned!(span=> #writer::new());
     for piece in &template.pieces {
         let step = match piece {
             Piece::Literal(text) => quote!(.literal(#text)),
@@ -75,10 +77,12 @@ fn ident(name: &str, span: Span) -> Ident {
 fn unknown(placeholder: &Placeholder, params: &Params) -> String {
     let Placeholder { text, root, .. } = placeholder;
     let names = params.names().map(|name| name.unraw().to_string()).collect::<Vec<_>>();
+    if names.is_empty() {
+        return format!("`<{text}>`: the function has no arguments; write `<<` for a plain `<`");
+    }
     let hint = match nearest(root, names.iter().map(String::as_str)) {
         Some(near) => format!("did you mean `{near}`?"),
-        None if names.is_empty() => "the function has no arguments; write `<<` for a plain `<`".into(),
-        None => format!("the arguments are `{}`", names.join("`, `")),
+        None => format!("it has `{}`", names.join("`, `")),
     };
     format!("`<{text}>`: the function has no argument `{root}`; {hint}")
 }

@@ -1,10 +1,12 @@
 //! What the function returns, and how a lock failure becomes that.
 
-use proc_macro2::{Ident, Span, TokenStream};
-use quote::{quote, quote_spanned};
+use proc_macro2::{Span, TokenStream};
+use quote::quote_spanned;
 use syn::spanned::Spanned;
 use syn::visit_mut::VisitMut;
 use syn::{ReturnType, Signature, Type, parse_quote};
+
+use crate::private::mixed;
 
 /// The return type, in a form that can be written inside the function: `impl Trait` as `_`.
 pub(crate) struct Ret {
@@ -29,10 +31,18 @@ impl Ret {
         Self { ty, span }
     }
 
+    pub(crate) fn ty(&self) -> &Type {
+        &self.ty
+    }
+
+    pub(crate) fn span(&self) -> Span {
+        self.span
+    }
+
     /// A branch that is never taken and tells the compiler what `return` and `?` in the body lead to.
     pub(crate) fn edge(&self) -> TokenStream {
         let ty = &self.ty;
-        quote_spanned! {Span::mixed_site().located_at(self.span)=>
+        quote_spanned! {mixed(self.span)=>
             #[allow(
                 unreachable_code,
                 clippy::diverging_sub_expression,
@@ -49,20 +59,6 @@ impl Ret {
                 }
             }
         }
-    }
-
-    /// `<Ret as Trait>::function(argument)`: a type that doesn't fit gives one error, at the return type.
-    pub(crate) fn call(
-        &self,
-        private: &TokenStream,
-        r#trait: &str,
-        function: &str,
-        argument: &TokenStream,
-    ) -> TokenStream {
-        let span = Span::mixed_site().located_at(self.span);
-        let (r#trait, function, ty) = (Ident::new(r#trait, span), Ident::new(function, span), &self.ty);
-        let path = quote_spanned!(span=> <#ty as #private::#r#trait>::#function);
-        quote!(#path(#argument))
     }
 }
 

@@ -1,0 +1,70 @@
+//! The attribute's facts as the runtime takes them, built by value in each call: they may depend on the arguments.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, quote, quote_spanned};
+
+use crate::args::{Args, Key, OnBusy, OnLost, Wait};
+use crate::private::{Private, mixed_at};
+
+/// `LockSpec::new(template, function)`: what names the lock in metrics and logs.
+pub(crate) fn name(private: &Private, key: &Key, function: &str) -> TokenStream {
+    let spec = private.item("LockSpec");
+    let template = match key {
+        Key::Template(literal, _) => literal.to_token_stream(),
+        Key::Expr(expr) => quote!(::core::stringify!(#expr)),
+    };
+    quote!(#spec::new(#template, ::core::concat!(::core::module_path!(), "::", #function)))
+}
+
+/// The whole of it, from its `name` on.
+pub(crate) fn spec(private: &Private, args: &Args, name: &TokenStream) -> TokenStream {
+    let ttl = args.ttl.iter().map(|ttl| ttl.to_expr());
+    let wait = wait(private, args).into_iter();
+    let reentrant = args.reentrant.then(|| quote!(.reentrant()));
+    let on_lost = args.on_lost.iter().map(|on_lost| {
+        let policy = private.item("OnLost");
+        match on_lost {
+            OnLost::Cancel => quote!(#policy::Cancel),
+            OnLost::Signal => quote!(#policy::Signal),
+            OnLost::Ignore => quote!(#policy::Ignore),
+        }
+    });
+    let max_hold = args.max_hold.iter().map(|length| length.to_expr());
+    let hold_at_least = args.hold_at_least.iter().map(|length| length.to_expr());
+    quote! {
+        #name
+            #(.ttl(#ttl))*
+            #(.wait(#wait))*
+            #reentrant
+            #(.on_lost(#on_lost))*
+            #(.max_hold(#max_hold))*
+            #(.hold_at_least(#hold_at_least))*
+    }
+}
+
+/// The manager of `locks = …`, or none: then the runtime takes the task's, or the installed one.
+pub(crate) fn manager(private: &Private, args: &Args) -> TokenStream {
+    match &args.locks {
+        Some(locks) => {
+            let span = mixed_at(locks);
+            let manager = private.at(span, "manager");
+            quote_spanned!(span=> #manager(&#locks))
+        }
+        None => quote_spanned!(Span::mixed_site()=> ::core::option::Option::None),
+    }
+}
+
+fn wait(private: &Private, args: &Args) -> Option<TokenStream> {
+    let wait = private.item("WaitSpec");
+    match &args.wait {
+        Some(Wait::None) => Some(quote!(#wait::None)),
+        Some(Wait::Forever) => Some(quote!(#wait::Forever)),
+        Some(Wait::For(length)) => {
+            let length = length.to_expr();
+            Some(quote!(#wait::For(#length)))
+        }
+        // Whoever skips when the lock is busy doesn't want to wait for it.
+        None if matches!(args.on_busy, Some(OnBusy::Skip)) => Some(quote!(#wait::None)),
+        None => None,
+    }
+}

@@ -10,6 +10,8 @@ pub mod backend;
 mod clock;
 mod error;
 mod key;
+mod lease;
+mod queue;
 mod token;
 mod ttl;
 

@@ -1,0 +1,10 @@
+//! Leases as seen from this process: how long they are valid, when to renew them, when they are lost. Pure state: the
+//! engine performs what these rooms decide.
+
+mod cell;
+mod deadline;
+mod watchdog;
+
+pub(crate) use cell::{LeaseCell, Loss};
+pub(crate) use deadline::{Deadline, drift};
+pub(crate) use watchdog::{LeaseId, Watchdog};

@@ -1,0 +1,234 @@
+//! The watchdog's schedule: which leases to renew when, and which are lost. Pure: `(now, event)` in, decisions out.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Deadline, LeaseCell, Loss};
+use crate::clock::Moment;
+use crate::ttl::Ttl;
+
+/// Names a lease in the watchdog; never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct LeaseId(u64);
+
+/// A lease as the watchdog keeps it; `H` is what the engine needs to renew it.
+#[derive(Debug)]
+struct Entry<H> {
+    cell: Arc<LeaseCell>,
+    handle: H,
+    /// When to renew; `None` while a renewal is under way.
+    renew_at: Option<Moment>,
+    /// `max_hold`.
+    stop_at: Moment,
+    failures: u32,
+    /// This entry's place in `agenda`.
+    planned: Moment,
+}
+
+impl<H> Entry<H> {
+    fn lost_at(&self) -> Moment {
+        self.cell.valid_until().min(self.stop_at)
+    }
+
+    fn next(&self) -> Moment {
+        self.renew_at.unwrap_or(Moment::NEVER).min(self.lost_at())
+    }
+}
+
+/// What is to be done now.
+#[derive(Debug)]
+pub(crate) struct Due<H> {
+    /// To renew, with the time that one attempt may take.
+    pub(crate) renew: Vec<Renew<H>>,
+    /// Lost; already removed from the schedule.
+    pub(crate) lost: Vec<Lost<H>>,
+    /// The longest that a renewal was taken after its time.
+    pub(crate) lag: Duration,
+}
+
+#[derive(Debug)]
+pub(crate) struct Renew<H> {
+    pub(crate) id: LeaseId,
+    pub(crate) handle: H,
+    /// The length to ask for.
+    pub(crate) ttl: Ttl,
+    pub(crate) timeout: Duration,
+}
+
+#[derive(Debug)]
+pub(crate) struct Lost<H> {
+    pub(crate) id: LeaseId,
+    pub(crate) handle: H,
+    pub(crate) cell: Arc<LeaseCell>,
+    pub(crate) loss: Loss,
+}
+
+#[derive(Debug)]
+pub(crate) struct Watchdog<H> {
+    entries: HashMap<LeaseId, Entry<H>, BuildHasherDefault<IdHasher>>,
+    agenda: BTreeSet<(Moment, LeaseId)>,
+    last_id: u64,
+    random: fastrand::Rng,
+}
+
+impl<H: Clone> Watchdog<H> {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            entries: HashMap::default(),
+            agenda: BTreeSet::new(),
+            last_id: 0,
+            random: fastrand::Rng::with_seed(seed),
+        }
+    }
+
+    /// Takes on a lease that was granted by a command sent at `sent`.
+    pub(crate) fn insert(
+        &mut self,
+        cell: Arc<LeaseCell>,
+        handle: H,
+        sent: Moment,
+        stop_at: Option<Moment>,
+    ) -> LeaseId {
+        self.last_id += 1;
+        let id = LeaseId(self.last_id);
+        let renew_at = Deadline::of(cell.ttl()).renew_at(sent, self.random.f64());
+        let stop_at = stop_at.unwrap_or(Moment::NEVER);
+        let mut entry = Entry { cell, handle, renew_at: Some(renew_at), stop_at, failures: 0, planned: Moment::NEVER };
+        entry.planned = entry.next();
+        self.agenda.insert((entry.planned, id));
+        self.entries.insert(id, entry);
+        id
+    }
+
+    /// Renew this one at the next occasion, whatever its schedule says.
+    pub(crate) fn hurry(&mut self, id: LeaseId, now: Moment) {
+        if let Some(entry) = self.entries.get_mut(&id)
+            && entry.renew_at.is_some()
+        {
+            entry.renew_at = Some(now);
+            self.plan(id);
+        }
+    }
+
+    /// Forgets a lease: released, or lost. Replies that come later are ignored.
+    pub(crate) fn remove(&mut self, id: LeaseId) -> bool {
+        match self.entries.remove(&id) {
+            Some(entry) => self.agenda.remove(&(entry.planned, id)),
+            None => false,
+        }
+    }
+
+    /// When `due` should be called next.
+    pub(crate) fn next_wake(&self) -> Moment {
+        self.agenda.first().map_or(Moment::NEVER, |(moment, _)| *moment)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Every lease now held, for shutdown.
+    pub(crate) fn drain(&mut self, loss: Loss) -> Vec<Lost<H>> {
+        self.agenda.clear();
+        self.entries
+            .drain()
+            .map(|(id, entry)| Lost { id, handle: entry.handle, cell: entry.cell, loss })
+            .collect()
+    }
+
+    /// What is due at `now`. Renewals that are due soon come along, so that they share a round trip.
+    pub(crate) fn due(&mut self, now: Moment) -> Due<H> {
+        let mut due = Due { renew: Vec::new(), lost: Vec::new(), lag: Duration::ZERO };
+        if self.next_wake() > now {
+            return due;
+        }
+        let horizon = now + Duration::from_secs(1);
+        let near: Vec<LeaseId> =
+            self.agenda.iter().take_while(|(moment, _)| *moment <= horizon).map(|(_, id)| *id).collect();
+        for id in near {
+            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            let deadline = Deadline::of(entry.cell.ttl());
+            if entry.lost_at() <= now {
+                let loss = if entry.stop_at <= now { Loss::MaxHold } else { Loss::Expired };
+                if let Some(entry) = self.entries.remove(&id) {
+                    self.agenda.remove(&(entry.planned, id));
+                    due.lost.push(Lost { id, handle: entry.handle, cell: entry.cell, loss });
+                }
+                continue;
+            }
+            let renew_at = entry.renew_at.unwrap_or(Moment::NEVER);
+            if renew_at <= now + deadline.batch_window() {
+                due.lag = due.lag.max(now.since(renew_at));
+                entry.renew_at = None;
+                let timeout = deadline.attempt_timeout(now, entry.cell.deadline());
+                due.renew.push(Renew { id, handle: entry.handle.clone(), ttl: entry.cell.wanted(), timeout });
+                self.plan(id);
+            } else if entry.planned <= now {
+                // The deadline moved on since this was planned (an extension in the foreground).
+                self.plan(id);
+            }
+        }
+        due
+    }
+
+    /// A renewal to `ttl` sent at `sent` was confirmed. False if the lease isn't kept any more.
+    pub(crate) fn renewed(&mut self, id: LeaseId, sent: Moment, ttl: Ttl) -> bool {
+        let jitter = self.random.f64();
+        let Some(entry) = self.entries.get_mut(&id) else { return false };
+        entry.cell.renewed(sent, ttl);
+        entry.failures = 0;
+        entry.renew_at = Some(Deadline::of(entry.cell.ttl()).renew_at(sent, jitter));
+        self.plan(id);
+        true
+    }
+
+    /// A renewal's outcome isn't known: try again soon. Returns how many in a row failed; `None` if no longer kept.
+    pub(crate) fn unknown(&mut self, id: LeaseId, now: Moment) -> Option<u32> {
+        let entry = self.entries.get_mut(&id)?;
+        entry.failures += 1;
+        entry.renew_at = Some(now + Deadline::of(entry.cell.ttl()).backoff(entry.failures));
+        let failures = entry.failures;
+        self.plan(id);
+        Some(failures)
+    }
+
+    /// The store says that the lease is gone. `None` if it was released meanwhile: then the absence is our own doing.
+    pub(crate) fn gone(&mut self, id: LeaseId) -> Option<Lost<H>> {
+        let entry = self.entries.remove(&id)?;
+        self.agenda.remove(&(entry.planned, id));
+        Some(Lost { id, handle: entry.handle, cell: entry.cell, loss: Loss::Gone })
+    }
+
+    fn plan(&mut self, id: LeaseId) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            self.agenda.remove(&(entry.planned, id));
+            entry.planned = entry.next();
+            self.agenda.insert((entry.planned, id));
+        }
+    }
+}
+
+/// Ids are a counter: spreading its bits is all the hashing they need.
+#[derive(Debug, Default)]
+pub(crate) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0.rotate_left(8) ^ u64::from(*byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        self.0 = id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+#[cfg(test)]
+mod tests;

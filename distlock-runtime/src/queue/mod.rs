@@ -1,0 +1,258 @@
+//! The in-process FIFO of one key: which task drives the attempt at the store, who waits behind it, and to whom a lease
+//! is handed on. Pure: events in, decisions out; the engine performs them.
+//!
+//! A process enters a key's queue in the store once, with a [`Ticket`]: the ticket belongs to this queue and survives
+//! the task that drives it, so that a task that goes away doesn't cost the others their place. Once granted, the lease
+//! belongs to this queue too: dropping a waiter is an event here and never a cancel in the store.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::token::{FencingToken, OwnerToken};
+use crate::ttl::Ttl;
+
+/// How long a lease may be handed on inside the process before the other processes have their turn.
+pub(crate) const SLICE: Duration = Duration::from_millis(5);
+
+/// How many fencing tokens an attempt reserves when tasks wait behind it.
+pub(crate) const BLOCK: u32 = 4096;
+
+/// Names a task's place in the queue, or its hold; never reused within a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Seat(pub(crate) u64);
+
+/// An attempt at the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    pub(crate) owner: OwnerToken,
+    pub(crate) ttl: Ttl,
+    /// A command with this owner has been sent: giving up means cancelling.
+    pub(crate) sent: bool,
+}
+
+/// What a task asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Want {
+    pub(crate) ttl: Ttl,
+    /// May share a lease with other holds of this process, one after the other: no `max_hold`, no `hold_at_least`.
+    pub(crate) shares: bool,
+}
+
+/// A lease that this process holds, with `L` for what the floors above keep with it.
+#[derive(Clone, Debug)]
+pub(crate) struct Tenure<L> {
+    pub(crate) lease: L,
+    pub(crate) ttl: Ttl,
+    pub(crate) shares: bool,
+    /// When the store granted it.
+    pub(crate) since: Moment,
+    /// The next token of the block that was reserved with the grant.
+    pub(crate) next_token: u64,
+    pub(crate) tokens_left: u32,
+}
+
+impl<L> Tenure<L> {
+    fn draw(&mut self) -> Option<FencingToken> {
+        self.tokens_left = self.tokens_left.checked_sub(1)?;
+        let token = FencingToken::new(self.next_token);
+        self.next_token += 1;
+        Some(token)
+    }
+}
+
+#[derive(Debug)]
+struct Waiter {
+    seat: Seat,
+    want: Want,
+}
+
+#[derive(Debug)]
+enum Phase<L> {
+    Free,
+    Acquiring { seat: Seat, ticket: Option<Ticket> },
+    Held { seat: Seat, tenure: Tenure<L> },
+}
+
+/// How a task enters.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// Go and ask the store.
+    Drive,
+    /// Wait for news.
+    Wait,
+}
+
+/// Why a task can't enter.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Somebody of this process holds the lock or is ahead, and this task doesn't want to wait.
+    Busy,
+    /// The bound of waiters is reached.
+    TooMany,
+}
+
+/// What is to be done after an event. At most one task gets news, and at most one ticket or lease leaves.
+#[derive(Debug)]
+pub(crate) struct Step<L> {
+    pub(crate) news: Option<(Seat, News<L>)>,
+    pub(crate) store: Option<Leave<L>>,
+    /// The queue is empty: its place can be taken away.
+    pub(crate) idle: bool,
+}
+
+/// What a waiting task is told.
+#[derive(Debug)]
+pub(crate) enum News<L> {
+    /// It's your turn to ask the store, with the ticket of the one before if there is one.
+    Drive(Option<Ticket>),
+    /// The lease is yours, with this token.
+    Granted(L, FencingToken),
+}
+
+/// What leaves for the store.
+#[derive(Debug)]
+pub(crate) enum Leave<L> {
+    /// Give the lease back.
+    Release(L),
+    /// Undo this attempt.
+    Cancel(Ticket),
+}
+
+#[derive(Debug)]
+pub(crate) struct KeyQueue<L> {
+    phase: Phase<L>,
+    waiters: VecDeque<Waiter>,
+}
+
+impl<L: Clone> KeyQueue<L> {
+    pub(crate) fn new() -> Self {
+        Self { phase: Phase::Free, waiters: VecDeque::new() }
+    }
+
+    /// How many tasks wait behind the one that drives or holds.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// The lease that is held, if one is.
+    pub(crate) fn tenure(&self) -> Option<&Tenure<L>> {
+        match &self.phase {
+            Phase::Held { tenure, .. } => Some(tenure),
+            _ => None,
+        }
+    }
+
+    /// A task wants the lock. `most` bounds the waiters; `None` for a task that doesn't wait.
+    pub(crate) fn enter(&mut self, seat: Seat, want: Want, most: Option<usize>) -> Result<Entry, Refused> {
+        if matches!(self.phase, Phase::Free) {
+            self.phase = Phase::Acquiring { seat, ticket: None };
+            return Ok(Entry::Drive);
+        }
+        let most = most.ok_or(Refused::Busy)?;
+        if self.waiters.len() >= most {
+            return Err(Refused::TooMany);
+        }
+        self.waiters.push_back(Waiter { seat, want });
+        Ok(Entry::Wait)
+    }
+
+    /// The driving task is about to send a command under this ticket. False if it isn't the driver any more.
+    pub(crate) fn driving(&mut self, driver: Seat, ticket: Ticket) -> bool {
+        match &mut self.phase {
+            Phase::Acquiring { seat, ticket: slot, .. } if *seat == driver => {
+                *slot = Some(ticket);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The store granted the driver's attempt; the first token of the block is the driver's. `Err` gives the lease back
+    /// if the driver lost its place.
+    pub(crate) fn granted(&mut self, driver: Seat, mut tenure: Tenure<L>) -> Result<FencingToken, L> {
+        match self.phase {
+            Phase::Acquiring { seat, .. } if seat == driver => {
+                let token = tenure.draw().expect("a grant has at least one token");
+                self.phase = Phase::Held { seat, tenure };
+                Ok(token)
+            }
+            _ => Err(tenure.lease),
+        }
+    }
+
+    /// The driver gives up: its budget is used up, it failed, or it was dropped. The next task goes on with its ticket.
+    pub(crate) fn gave_up(&mut self, driver: Seat) -> Step<L> {
+        let Phase::Acquiring { seat, ticket } = &self.phase else { return self.nothing() };
+        if *seat != driver {
+            return self.nothing();
+        }
+        let ticket = ticket.filter(|ticket| ticket.sent);
+        let heir = self.waiters.front();
+        let inherits = heir.is_some_and(|heir| ticket.is_some_and(|ticket| ticket.ttl == heir.want.ttl));
+        let mut step = self.promote(if inherits { ticket } else { None });
+        step.store = ticket.filter(|_| !inherits).map(Leave::Cancel);
+        step
+    }
+
+    /// A waiting task goes away. True if it was waiting: else news are on their way to it.
+    pub(crate) fn leave(&mut self, seat: Seat) -> bool {
+        let before = self.waiters.len();
+        self.waiters.retain(|waiter| waiter.seat != seat);
+        self.waiters.len() < before
+    }
+
+    /// A hold ends. `healthy` says that its lease has enough validity left to be handed on.
+    pub(crate) fn released(&mut self, holder: Seat, now: Moment, healthy: bool) -> Step<L> {
+        let Phase::Held { seat, tenure } = &mut self.phase else { return self.nothing() };
+        if *seat != holder {
+            return self.nothing();
+        }
+        if let Some(heir) = self.waiters.front()
+            && healthy
+            && tenure.shares
+            && heir.want.shares
+            && heir.want.ttl == tenure.ttl
+            && now.since(tenure.since) < SLICE
+            && let Some(token) = tenure.draw()
+        {
+            let lease = tenure.lease.clone();
+            *seat = heir.seat;
+            let heir = heir.seat;
+            self.waiters.pop_front();
+            return Step { news: Some((heir, News::Granted(lease, token))), store: None, idle: false };
+        }
+        let lease = tenure.lease.clone();
+        let mut step = self.promote(None);
+        step.store = Some(Leave::Release(lease));
+        step
+    }
+
+    /// The lease under this hold is lost: the next task asks the store anew.
+    pub(crate) fn lost(&mut self, is_it: impl FnOnce(&L) -> bool) -> Step<L> {
+        match &self.phase {
+            Phase::Held { tenure, .. } if is_it(&tenure.lease) => self.promote(None),
+            _ => self.nothing(),
+        }
+    }
+
+    fn promote(&mut self, ticket: Option<Ticket>) -> Step<L> {
+        match self.waiters.pop_front() {
+            Some(Waiter { seat, .. }) => {
+                self.phase = Phase::Acquiring { seat, ticket };
+                Step { news: Some((seat, News::Drive(ticket))), store: None, idle: false }
+            }
+            None => {
+                self.phase = Phase::Free;
+                Step { news: None, store: None, idle: true }
+            }
+        }
+    }
+
+    fn nothing(&self) -> Step<L> {
+        Step { news: None, store: None, idle: matches!(self.phase, Phase::Free) && self.waiters.is_empty() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@
 
 mod error;
 mod guarantees;
+pub mod memory;
 mod posted;
 mod record;
 mod request;

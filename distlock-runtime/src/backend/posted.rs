@@ -10,6 +10,9 @@ use super::LeaseHandle;
 pub trait Unreleased: Send + Sync {
     /// Finish this one.
     fn unreleased(&self, lease: LeaseHandle, keep: Option<Duration>);
+
+    /// One was answered by the store.
+    fn finished(&self) {}
 }
 
 /// A release on its way. Dropped before [`done`](Self::done), for example with the runtime whose connection it was
@@ -39,7 +42,9 @@ impl PostedRelease {
 
     /// The store has answered.
     pub fn done(mut self) {
-        self.inner = None;
+        if let Some((_, _, fallback)) = self.inner.take() {
+            fallback.finished();
+        }
     }
 }
 

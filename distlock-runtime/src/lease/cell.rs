@@ -60,7 +60,13 @@ impl LeaseCell {
     pub(crate) fn new(ttl: Ttl, sent: Moment) -> Self {
         let deadline = Deadline::of(ttl).after(sent).as_nanos();
         let ttl = ttl.as_millis();
-        Self { ttl: AtomicU64::new(ttl), wanted: AtomicU64::new(ttl), deadline: AtomicU64::new(deadline), loss: OnceLock::new(), bell: Notify::new() }
+        Self {
+            ttl: AtomicU64::new(ttl),
+            wanted: AtomicU64::new(ttl),
+            deadline: AtomicU64::new(deadline),
+            loss: OnceLock::new(),
+            bell: Notify::new(),
+        }
     }
 
     pub(crate) fn ttl(&self) -> Ttl {

@@ -7,4 +7,4 @@ mod watchdog;
 
 pub(crate) use cell::{LeaseCell, Loss};
 pub(crate) use deadline::{Deadline, drift};
-pub(crate) use watchdog::{LeaseId, Watchdog};
+pub(crate) use watchdog::{Due, LeaseId, Lost, Renew, Watchdog, Watched};

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Deadline, LeaseCell, Loss};
@@ -11,15 +10,19 @@ use crate::ttl::Ttl;
 
 /// Names a lease in the watchdog; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct LeaseId(u64);
+pub(crate) struct LeaseId(pub(crate) u64);
+
+/// What the watchdog keeps: anything with a lease in it.
+pub(crate) trait Watched: Clone {
+    fn cell(&self) -> &LeaseCell;
+}
 
 /// A lease as the watchdog keeps it; `H` is what the engine needs to renew it.
 #[derive(Debug)]
 struct Entry<H> {
-    cell: Arc<LeaseCell>,
     handle: H,
-    /// When to renew; `None` while a renewal is under way.
-    renew_at: Option<Moment>,
+    /// When to renew; `NEVER` while a renewal is under way.
+    renew_at: Moment,
     /// `max_hold`.
     stop_at: Moment,
     failures: u32,
@@ -27,13 +30,13 @@ struct Entry<H> {
     planned: Moment,
 }
 
-impl<H> Entry<H> {
+impl<H: Watched> Entry<H> {
     fn lost_at(&self) -> Moment {
-        self.cell.valid_until().min(self.stop_at)
+        self.handle.cell().valid_until().min(self.stop_at)
     }
 
     fn next(&self) -> Moment {
-        self.renew_at.unwrap_or(Moment::NEVER).min(self.lost_at())
+        self.renew_at.min(self.lost_at())
     }
 }
 
@@ -59,9 +62,7 @@ pub(crate) struct Renew<H> {
 
 #[derive(Debug)]
 pub(crate) struct Lost<H> {
-    pub(crate) id: LeaseId,
     pub(crate) handle: H,
-    pub(crate) cell: Arc<LeaseCell>,
     pub(crate) loss: Loss,
 }
 
@@ -69,45 +70,34 @@ pub(crate) struct Lost<H> {
 pub(crate) struct Watchdog<H> {
     entries: HashMap<LeaseId, Entry<H>, BuildHasherDefault<IdHasher>>,
     agenda: BTreeSet<(Moment, LeaseId)>,
-    last_id: u64,
     random: fastrand::Rng,
 }
 
-impl<H: Clone> Watchdog<H> {
+impl<H: Watched> Watchdog<H> {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             entries: HashMap::default(),
             agenda: BTreeSet::new(),
-            last_id: 0,
             random: fastrand::Rng::with_seed(seed),
         }
     }
 
     /// Takes on a lease that was granted by a command sent at `sent`.
-    pub(crate) fn insert(
-        &mut self,
-        cell: Arc<LeaseCell>,
-        handle: H,
-        sent: Moment,
-        stop_at: Option<Moment>,
-    ) -> LeaseId {
-        self.last_id += 1;
-        let id = LeaseId(self.last_id);
-        let renew_at = Deadline::of(cell.ttl()).renew_at(sent, self.random.f64());
+    pub(crate) fn insert(&mut self, id: LeaseId, handle: H, sent: Moment, stop_at: Option<Moment>) {
+        let renew_at = Deadline::of(handle.cell().ttl()).renew_at(sent, self.random.f64());
         let stop_at = stop_at.unwrap_or(Moment::NEVER);
-        let mut entry = Entry { cell, handle, renew_at: Some(renew_at), stop_at, failures: 0, planned: Moment::NEVER };
+        let mut entry = Entry { handle, renew_at, stop_at, failures: 0, planned: Moment::NEVER };
         entry.planned = entry.next();
         self.agenda.insert((entry.planned, id));
         self.entries.insert(id, entry);
-        id
     }
 
     /// Renew this one at the next occasion, whatever its schedule says.
     pub(crate) fn hurry(&mut self, id: LeaseId, now: Moment) {
         if let Some(entry) = self.entries.get_mut(&id)
-            && entry.renew_at.is_some()
+            && entry.renew_at != Moment::NEVER
         {
-            entry.renew_at = Some(now);
+            entry.renew_at = now;
             self.plan(id);
         }
     }
@@ -132,10 +122,7 @@ impl<H: Clone> Watchdog<H> {
     /// Every lease now held, for shutdown.
     pub(crate) fn drain(&mut self, loss: Loss) -> Vec<Lost<H>> {
         self.agenda.clear();
-        self.entries
-            .drain()
-            .map(|(id, entry)| Lost { id, handle: entry.handle, cell: entry.cell, loss })
-            .collect()
+        self.entries.drain().map(|(_, entry)| Lost { handle: entry.handle, loss }).collect()
     }
 
     /// What is due at `now`. Renewals that are due soon come along, so that they share a round trip.
@@ -149,21 +136,20 @@ impl<H: Clone> Watchdog<H> {
             self.agenda.iter().take_while(|(moment, _)| *moment <= horizon).map(|(_, id)| *id).collect();
         for id in near {
             let Some(entry) = self.entries.get_mut(&id) else { continue };
-            let deadline = Deadline::of(entry.cell.ttl());
+            let deadline = Deadline::of(entry.handle.cell().ttl());
             if entry.lost_at() <= now {
                 let loss = if entry.stop_at <= now { Loss::MaxHold } else { Loss::Expired };
                 if let Some(entry) = self.entries.remove(&id) {
                     self.agenda.remove(&(entry.planned, id));
-                    due.lost.push(Lost { id, handle: entry.handle, cell: entry.cell, loss });
+                    due.lost.push(Lost { handle: entry.handle, loss });
                 }
                 continue;
             }
-            let renew_at = entry.renew_at.unwrap_or(Moment::NEVER);
-            if renew_at <= now + deadline.batch_window() {
-                due.lag = due.lag.max(now.since(renew_at));
-                entry.renew_at = None;
-                let timeout = deadline.attempt_timeout(now, entry.cell.deadline());
-                due.renew.push(Renew { id, handle: entry.handle.clone(), ttl: entry.cell.wanted(), timeout });
+            if entry.renew_at <= now + deadline.batch_window() {
+                due.lag = due.lag.max(now.since(entry.renew_at));
+                entry.renew_at = Moment::NEVER;
+                let timeout = deadline.attempt_timeout(now, entry.handle.cell().deadline());
+                due.renew.push(Renew { id, handle: entry.handle.clone(), ttl: entry.handle.cell().wanted(), timeout });
                 self.plan(id);
             } else if entry.planned <= now {
                 // The deadline moved on since this was planned (an extension in the foreground).
@@ -177,9 +163,9 @@ impl<H: Clone> Watchdog<H> {
     pub(crate) fn renewed(&mut self, id: LeaseId, sent: Moment, ttl: Ttl) -> bool {
         let jitter = self.random.f64();
         let Some(entry) = self.entries.get_mut(&id) else { return false };
-        entry.cell.renewed(sent, ttl);
+        entry.handle.cell().renewed(sent, ttl);
         entry.failures = 0;
-        entry.renew_at = Some(Deadline::of(entry.cell.ttl()).renew_at(sent, jitter));
+        entry.renew_at = Deadline::of(entry.handle.cell().ttl()).renew_at(sent, jitter);
         self.plan(id);
         true
     }
@@ -188,7 +174,7 @@ impl<H: Clone> Watchdog<H> {
     pub(crate) fn unknown(&mut self, id: LeaseId, now: Moment) -> Option<u32> {
         let entry = self.entries.get_mut(&id)?;
         entry.failures += 1;
-        entry.renew_at = Some(now + Deadline::of(entry.cell.ttl()).backoff(entry.failures));
+        entry.renew_at = now + Deadline::of(entry.handle.cell().ttl()).backoff(entry.failures);
         let failures = entry.failures;
         self.plan(id);
         Some(failures)
@@ -198,7 +184,7 @@ impl<H: Clone> Watchdog<H> {
     pub(crate) fn gone(&mut self, id: LeaseId) -> Option<Lost<H>> {
         let entry = self.entries.remove(&id)?;
         self.agenda.remove(&(entry.planned, id));
-        Some(Lost { id, handle: entry.handle, cell: entry.cell, loss: Loss::Gone })
+        Some(Lost { handle: entry.handle, loss: Loss::Gone })
     }
 
     fn plan(&mut self, id: LeaseId) {

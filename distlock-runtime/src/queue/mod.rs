@@ -62,9 +62,10 @@ impl<L> Tenure<L> {
 }
 
 #[derive(Debug)]
-struct Waiter {
+struct Waiter<W> {
     seat: Seat,
     want: Want,
+    mailbox: W,
 }
 
 #[derive(Debug)]
@@ -94,8 +95,8 @@ pub(crate) enum Refused {
 
 /// What is to be done after an event. At most one task gets news, and at most one ticket or lease leaves.
 #[derive(Debug)]
-pub(crate) struct Step<L> {
-    pub(crate) news: Option<(Seat, News<L>)>,
+pub(crate) struct Step<L, W> {
+    pub(crate) news: Option<(Seat, W, News<L>)>,
     pub(crate) store: Option<Leave<L>>,
     /// The queue is empty: its place can be taken away.
     pub(crate) idle: bool,
@@ -120,12 +121,12 @@ pub(crate) enum Leave<L> {
 }
 
 #[derive(Debug)]
-pub(crate) struct KeyQueue<L> {
+pub(crate) struct KeyQueue<L, W> {
     phase: Phase<L>,
-    waiters: VecDeque<Waiter>,
+    waiters: VecDeque<Waiter<W>>,
 }
 
-impl<L: Clone> KeyQueue<L> {
+impl<L: Clone, W> KeyQueue<L, W> {
     pub(crate) fn new() -> Self {
         Self { phase: Phase::Free, waiters: VecDeque::new() }
     }
@@ -143,8 +144,15 @@ impl<L: Clone> KeyQueue<L> {
         }
     }
 
-    /// A task wants the lock. `most` bounds the waiters; `None` for a task that doesn't wait.
-    pub(crate) fn enter(&mut self, seat: Seat, want: Want, most: Option<usize>) -> Result<Entry, Refused> {
+    /// A task wants the lock. `most` bounds the waiters; `None` for a task that doesn't wait. `mailbox` is where a
+    /// waiting task gets its news.
+    pub(crate) fn enter(
+        &mut self,
+        seat: Seat,
+        want: Want,
+        most: Option<usize>,
+        mailbox: impl FnOnce() -> W,
+    ) -> Result<Entry, Refused> {
         if matches!(self.phase, Phase::Free) {
             self.phase = Phase::Acquiring { seat, ticket: None };
             return Ok(Entry::Drive);
@@ -153,7 +161,7 @@ impl<L: Clone> KeyQueue<L> {
         if self.waiters.len() >= most {
             return Err(Refused::TooMany);
         }
-        self.waiters.push_back(Waiter { seat, want });
+        self.waiters.push_back(Waiter { seat, want, mailbox: mailbox() });
         Ok(Entry::Wait)
     }
 
@@ -182,7 +190,7 @@ impl<L: Clone> KeyQueue<L> {
     }
 
     /// The driver gives up: its budget is used up, it failed, or it was dropped. The next task goes on with its ticket.
-    pub(crate) fn gave_up(&mut self, driver: Seat) -> Step<L> {
+    pub(crate) fn gave_up(&mut self, driver: Seat) -> Step<L, W> {
         let Phase::Acquiring { seat, ticket } = &self.phase else { return self.nothing() };
         if *seat != driver {
             return self.nothing();
@@ -203,24 +211,23 @@ impl<L: Clone> KeyQueue<L> {
     }
 
     /// A hold ends. `healthy` says that its lease has enough validity left to be handed on.
-    pub(crate) fn released(&mut self, holder: Seat, now: Moment, healthy: bool) -> Step<L> {
+    pub(crate) fn released(&mut self, holder: Seat, now: Moment, healthy: bool) -> Step<L, W> {
         let Phase::Held { seat, tenure } = &mut self.phase else { return self.nothing() };
         if *seat != holder {
             return self.nothing();
         }
-        if let Some(heir) = self.waiters.front()
-            && healthy
+        let fits = |heir: &mut Waiter<W>| heir.want.shares && heir.want.ttl == tenure.ttl;
+        if healthy
             && tenure.shares
-            && heir.want.shares
-            && heir.want.ttl == tenure.ttl
+            && tenure.tokens_left > 0
             && now.since(tenure.since) < SLICE
-            && let Some(token) = tenure.draw()
+            && let Some(heir) = self.waiters.pop_front_if(fits)
         {
+            let token = tenure.draw().expect("tokens are left");
             let lease = tenure.lease.clone();
             *seat = heir.seat;
-            let heir = heir.seat;
-            self.waiters.pop_front();
-            return Step { news: Some((heir, News::Granted(lease, token))), store: None, idle: false };
+            let news = (heir.seat, heir.mailbox, News::Granted(lease, token));
+            return Step { news: Some(news), store: None, idle: false };
         }
         let lease = tenure.lease.clone();
         let mut step = self.promote(None);
@@ -229,18 +236,18 @@ impl<L: Clone> KeyQueue<L> {
     }
 
     /// The lease under this hold is lost: the next task asks the store anew.
-    pub(crate) fn lost(&mut self, is_it: impl FnOnce(&L) -> bool) -> Step<L> {
+    pub(crate) fn lost(&mut self, is_it: impl FnOnce(&L) -> bool) -> Step<L, W> {
         match &self.phase {
             Phase::Held { tenure, .. } if is_it(&tenure.lease) => self.promote(None),
             _ => self.nothing(),
         }
     }
 
-    fn promote(&mut self, ticket: Option<Ticket>) -> Step<L> {
+    fn promote(&mut self, ticket: Option<Ticket>) -> Step<L, W> {
         match self.waiters.pop_front() {
-            Some(Waiter { seat, .. }) => {
+            Some(Waiter { seat, mailbox, .. }) => {
                 self.phase = Phase::Acquiring { seat, ticket };
-                Step { news: Some((seat, News::Drive(ticket))), store: None, idle: false }
+                Step { news: Some((seat, mailbox, News::Drive(ticket))), store: None, idle: false }
             }
             None => {
                 self.phase = Phase::Free;
@@ -249,7 +256,7 @@ impl<L: Clone> KeyQueue<L> {
         }
     }
 
-    fn nothing(&self) -> Step<L> {
+    fn nothing(&self) -> Step<L, W> {
         Step { news: None, store: None, idle: matches!(self.phase, Phase::Free) && self.waiters.is_empty() }
     }
 }

@@ -24,17 +24,17 @@ const NOW: Moment = Moment::from_nanos(1_000_000_000);
 
 #[test]
 fn first_drives_others_wait_and_the_lease_goes_round_in_order() {
-    let mut queue = KeyQueue::new();
-    assert_eq!(queue.enter(Seat(1), want(1000, true), Some(9)), Ok(Entry::Drive));
+    let mut queue = KeyQueue::<u64, ()>::new();
+    assert_eq!(queue.enter(Seat(1), want(1000, true), Some(9), || ()), Ok(Entry::Drive));
     for seat in 2..=4 {
-        assert_eq!(queue.enter(Seat(seat), want(1000, true), Some(9)), Ok(Entry::Wait));
+        assert_eq!(queue.enter(Seat(seat), want(1000, true), Some(9), || ()), Ok(Entry::Wait));
     }
-    assert_eq!(queue.enter(Seat(5), want(1000, true), None), Err(Refused::Busy));
-    assert_eq!(queue.enter(Seat(5), want(1000, true), Some(3)), Err(Refused::TooMany));
+    assert_eq!(queue.enter(Seat(5), want(1000, true), None, || ()), Err(Refused::Busy));
+    assert_eq!(queue.enter(Seat(5), want(1000, true), Some(3), || ()), Err(Refused::TooMany));
     let mut last = queue.granted(Seat(1), tenure(1, NOW, 3)).unwrap();
     for holder in 1..=2 {
         let step = queue.released(Seat(holder), NOW, true);
-        let Some((heir, News::Granted(lease, token))) = step.news else { panic!("{step:?}") };
+        let Some((heir, (), News::Granted(lease, token))) = step.news else { panic!("{step:?}") };
         assert_eq!((heir, lease), (Seat(holder + 1), 1));
         assert!(token > last, "each hand-off has its own, larger token");
         last = token;
@@ -42,17 +42,20 @@ fn first_drives_others_wait_and_the_lease_goes_round_in_order() {
     // The block is used up: the store has its turn.
     let step = queue.released(Seat(3), NOW, true);
     assert!(matches!(step.store, Some(Leave::Release(1))));
-    assert!(matches!(step.news, Some((Seat(4), News::Drive(None)))));
+    assert!(matches!(step.news, Some((Seat(4), (), News::Drive(None)))));
 }
 
 #[test]
 fn no_hand_off_after_the_slice_or_to_another_ttl_or_of_a_failing_lease() {
-    for (late, heirs_ttl, healthy, shares) in
-        [(true, 1000, true, true), (false, 2000, true, true), (false, 1000, false, true), (false, 1000, true, false)]
-    {
-        let mut queue = KeyQueue::new();
-        queue.enter(Seat(1), want(1000, true), Some(9)).unwrap();
-        queue.enter(Seat(2), want(heirs_ttl, shares), Some(9)).unwrap();
+    for (late, heirs_ttl, healthy, shares) in [
+        (true, 1000, true, true),
+        (false, 2000, true, true),
+        (false, 1000, false, true),
+        (false, 1000, true, false),
+    ] {
+        let mut queue = KeyQueue::<u64, ()>::new();
+        queue.enter(Seat(1), want(1000, true), Some(9), || ()).unwrap();
+        queue.enter(Seat(2), want(heirs_ttl, shares), Some(9), || ()).unwrap();
         queue.granted(Seat(1), tenure(1, NOW, 100)).unwrap();
         let now = if late { NOW + SLICE } else { NOW };
         let step = queue.released(Seat(1), now, healthy);
@@ -62,13 +65,13 @@ fn no_hand_off_after_the_slice_or_to_another_ttl_or_of_a_failing_lease() {
 
 #[test]
 fn a_dropped_driver_leaves_its_place_to_the_next() {
-    let mut queue = KeyQueue::<u64>::new();
-    queue.enter(Seat(1), want(1000, true), Some(9)).unwrap();
-    queue.enter(Seat(2), want(1000, true), Some(9)).unwrap();
+    let mut queue = KeyQueue::<u64, ()>::new();
+    queue.enter(Seat(1), want(1000, true), Some(9), || ()).unwrap();
+    queue.enter(Seat(2), want(1000, true), Some(9), || ()).unwrap();
     let ticket = Ticket { owner: owner(1), ttl: ttl(1000), sent: true };
     assert!(queue.driving(Seat(1), ticket));
     let step = queue.gave_up(Seat(1));
-    assert!(matches!(step.news, Some((Seat(2), News::Drive(Some(t)))) if t == ticket));
+    assert!(matches!(step.news, Some((Seat(2), (), News::Drive(Some(t)))) if t == ticket));
     assert!(step.store.is_none());
     let step = queue.gave_up(Seat(2));
     assert!(matches!(step.store, Some(Leave::Cancel(t)) if t == ticket));
@@ -77,20 +80,20 @@ fn a_dropped_driver_leaves_its_place_to_the_next() {
 
 #[test]
 fn an_heir_with_another_ttl_starts_anew() {
-    let mut queue = KeyQueue::<u64>::new();
-    queue.enter(Seat(1), want(1000, true), Some(9)).unwrap();
-    queue.enter(Seat(2), want(5000, true), Some(9)).unwrap();
+    let mut queue = KeyQueue::<u64, ()>::new();
+    queue.enter(Seat(1), want(1000, true), Some(9), || ()).unwrap();
+    queue.enter(Seat(2), want(5000, true), Some(9), || ()).unwrap();
     let ticket = Ticket { owner: owner(1), ttl: ttl(1000), sent: true };
     queue.driving(Seat(1), ticket);
     let step = queue.gave_up(Seat(1));
-    assert!(matches!(step.news, Some((Seat(2), News::Drive(None)))));
+    assert!(matches!(step.news, Some((Seat(2), (), News::Drive(None)))));
     assert!(matches!(step.store, Some(Leave::Cancel(_))));
 }
 
 /// The model: tasks that believe they hold, tickets that are out, leases that the store believes we hold.
 fn history(seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut queue = KeyQueue::<u64>::new();
+    let mut queue = KeyQueue::<u64, ()>::new();
     let mut now = NOW;
     let mut next = 0u64;
     let mut waiting: Vec<Seat> = Vec::new();
@@ -99,19 +102,23 @@ fn history(seed: u64) {
     let mut at_store: HashMap<OwnerToken, ()> = HashMap::new();
     let mut last_token = FencingToken::new(0);
     let mut lease = 0u64;
-    let mut apply = |step: Step<u64>,
+    let mut apply = |step: Step<u64, ()>,
                      waiting: &mut Vec<Seat>,
                      driver: &mut Option<(Seat, Option<Ticket>)>,
                      holder: &mut Option<(Seat, u64)>,
                      at_store: &mut HashMap<OwnerToken, ()>,
                      released: Option<u64>| {
         match step.store {
-            Some(Leave::Release(lease)) => assert_eq!(Some(lease), released, "only the ended hold's lease goes back"),
-            Some(Leave::Cancel(ticket)) => assert!(at_store.remove(&ticket.owner).is_some(), "cancels what is out"),
+            Some(Leave::Release(lease)) => {
+                assert_eq!(Some(lease), released, "only the ended hold's lease goes back")
+            }
+            Some(Leave::Cancel(ticket)) => {
+                assert!(at_store.remove(&ticket.owner).is_some(), "cancels what is out")
+            }
             None => {}
         }
         match step.news {
-            Some((seat, news)) => {
+            Some((seat, (), news)) => {
                 assert_eq!(seat, waiting.remove(0), "first come, first served");
                 assert!(driver.is_none() && holder.is_none(), "one at a time");
                 match news {
@@ -131,7 +138,7 @@ fn history(seed: u64) {
             0..3 => {
                 next += 1;
                 let wish = want([1000, 1000, 5000][random.usize(0..3)], random.u8(0..4) > 0);
-                match queue.enter(Seat(next), wish, random.bool().then_some(8)) {
+                match queue.enter(Seat(next), wish, random.bool().then_some(8), || ()) {
                     Ok(Entry::Drive) => {
                         assert!(driver.is_none() && holder.is_none());
                         driver = Some((Seat(next), None));
@@ -146,7 +153,8 @@ fn history(seed: u64) {
             }
             4 => {
                 if let Some((seat, ticket)) = &mut driver {
-                    let out = ticket.get_or_insert(Ticket { owner: owner(next << 8), ttl: ttl(1000), sent: true });
+                    let out =
+                        ticket.get_or_insert(Ticket { owner: owner(next << 8), ttl: ttl(1000), sent: true });
                     assert!(queue.driving(*seat, *out));
                     at_store.insert(out.owner, ());
                 }
@@ -161,7 +169,7 @@ fn history(seed: u64) {
                         holder = Some((seat, lease));
                     } else {
                         let step = queue.gave_up(seat);
-                        if let Some((_, News::Drive(Some(heirs)))) = &step.news {
+                        if let Some((_, (), News::Drive(Some(heirs)))) = &step.news {
                             assert_eq!(*heirs, ticket);
                         } else {
                             assert!(matches!(step.store, Some(Leave::Cancel(_))), "nothing out is forgotten");
@@ -176,8 +184,11 @@ fn history(seed: u64) {
                         0 => queue.lost(|lease| *lease == held),
                         n => {
                             let step = queue.released(seat, now, n > 1);
-                            let handed = matches!(step.news, Some((_, News::Granted(..))));
-                            assert!(handed || matches!(step.store, Some(Leave::Release(_))), "no lease is forgotten");
+                            let handed = matches!(step.news, Some((_, (), News::Granted(..))));
+                            assert!(
+                                handed || matches!(step.store, Some(Leave::Release(_))),
+                                "no lease is forgotten"
+                            );
                             step
                         }
                     };

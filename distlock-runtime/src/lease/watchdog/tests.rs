@@ -1,6 +1,17 @@
 //! Random schedules against the promises of the watchdog: more than 10^5 of them.
 
+use std::sync::Arc;
+
 use super::*;
+
+#[derive(Clone, Debug)]
+struct Kept(LeaseId, Arc<LeaseCell>);
+
+impl Watched for Kept {
+    fn cell(&self) -> &LeaseCell {
+        &self.1
+    }
+}
 
 fn at(ms: u64) -> Moment {
     Moment::from_nanos(ms * 1_000_000)
@@ -10,9 +21,10 @@ fn ttl(ms: u64) -> Ttl {
     Ttl::new(Duration::from_millis(ms)).unwrap()
 }
 
-fn take(dog: &mut Watchdog<u32>, name: u32, ms: u64, sent: Moment) -> (LeaseId, Arc<LeaseCell>) {
+fn take(dog: &mut Watchdog<Kept>, name: u64, ms: u64, sent: Moment) -> (LeaseId, Arc<LeaseCell>) {
     let cell = Arc::new(LeaseCell::new(ttl(ms), sent));
-    (dog.insert(cell.clone(), name, sent, None), cell)
+    dog.insert(LeaseId(name), Kept(LeaseId(name), cell.clone()), sent, None);
+    (LeaseId(name), cell)
 }
 
 #[test]
@@ -63,7 +75,8 @@ fn a_release_during_a_renewal_makes_the_absence_ours() {
 fn max_hold_ends_a_lease_that_renews_well() {
     let mut dog = Watchdog::new(4);
     let cell = Arc::new(LeaseCell::new(ttl(1000), at(1000)));
-    let id = dog.insert(cell, 0, at(1000), Some(at(1000 + 2500)));
+    let id = LeaseId(1);
+    dog.insert(id, Kept(id, cell), at(1000), Some(at(1000 + 2500)));
     let mut now = at(1000);
     loop {
         now = dog.next_wake().max(now);
@@ -77,7 +90,7 @@ fn max_hold_ends_a_lease_that_renews_well() {
     }
 }
 
-fn due_again(dog: &mut Watchdog<u32>, now: Moment) -> bool {
+fn due_again(dog: &mut Watchdog<Kept>, now: Moment) -> bool {
     dog.due(now);
     dog.next_wake() > now
 }
@@ -87,6 +100,7 @@ fn life(seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut dog = Watchdog::new(seed);
     let mut now = at(1_000);
+    let mut last = 0;
     let mut held: Vec<(LeaseId, Arc<LeaseCell>, Moment)> = Vec::new();
     let mut flying: Vec<(LeaseId, Moment, Ttl)> = Vec::new();
     for _ in 0..12 {
@@ -95,7 +109,9 @@ fn life(seed: u64) {
                 let length = [100, 900, 3_000, 30_000][random.usize(0..4)];
                 let cell = Arc::new(LeaseCell::new(ttl(length), now));
                 let stop = random.bool().then(|| now + Duration::from_millis(random.u64(1..5_000)));
-                let id = dog.insert(cell.clone(), 0, now, stop);
+                last += 1;
+                let id = LeaseId(last);
+                dog.insert(id, Kept(id, cell.clone()), now, stop);
                 held.push((id, cell, stop.unwrap_or(Moment::NEVER)));
             }
             3 if !held.is_empty() => {
@@ -130,12 +146,14 @@ fn life(seed: u64) {
         }
         let due = dog.due(now);
         for lost in due.lost {
-            let index = held.iter().position(|(id, ..)| *id == lost.id).expect("lost leases were held");
+            let index = held.iter().position(|(id, ..)| *id == lost.handle.0).expect("lost leases were held");
             let (_, cell, stop) = held.swap_remove(index);
             assert!(cell.valid_until() <= now || stop <= now, "nothing is lost early");
         }
         for renew in due.renew {
-            assert!(!flying.iter().any(|(id, ..)| *id == renew.id && held.iter().all(|(held, ..)| held != id)));
+            assert!(
+                !flying.iter().any(|(id, ..)| *id == renew.id && held.iter().all(|(held, ..)| held != id))
+            );
             flying.push((renew.id, now, renew.ttl));
         }
         for (id, cell, stop) in &held {

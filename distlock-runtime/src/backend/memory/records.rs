@@ -1,0 +1,205 @@
+//! The table of idempotency records.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::Notify;
+
+use super::{MemoryBackend, Owner, lock};
+use crate::backend::{
+    BackendError, BackendErrorKind, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Record, RecordKey,
+    RecordLease, RecordState, RecordStore, Renewal, Settled, Settlement,
+};
+use crate::clock::Moment;
+use crate::token::FencingToken;
+
+/// How many records the store takes; beyond that a claim is refused, and nothing in flight is ever evicted.
+const CAPACITY: usize = 1 << 20;
+/// The longest sleep of somebody who waits for a change.
+const FALLBACK: Duration = Duration::from_millis(250);
+
+#[derive(Default)]
+pub(super) struct Records {
+    entries: HashMap<RecordKey, Entry>,
+    last_fence: u64,
+    /// How many were left when the table was last cleared of what is over.
+    swept: usize,
+}
+
+struct Entry {
+    owner: Owner,
+    fence: FencingToken,
+    fingerprint: Fingerprint,
+    state: State,
+    /// When the record is forgotten; for one in flight, when its lease lapses.
+    until: Moment,
+    bell: Arc<Notify>,
+}
+
+enum State {
+    InFlight,
+    Settled(RecordState),
+}
+
+impl Entry {
+    fn record(&self, now: Moment) -> Record {
+        let state = match &self.state {
+            State::InFlight => RecordState::InFlight { remaining: self.until - now },
+            State::Settled(state) => state.clone(),
+        };
+        Record { fingerprint: self.fingerprint, state }
+    }
+
+    fn is_over(&self, now: Moment) -> bool {
+        matches!(self.state, State::Settled(_)) && self.until <= now
+    }
+
+    fn is_mine(&self, lease: &RecordLease) -> bool {
+        self.owner == lease.owner && self.fence == lease.fence
+    }
+}
+
+impl Records {
+    fn claim(&mut self, claim: &Claim, now: Moment) -> Result<ClaimOutcome, BackendError> {
+        self.make_room(now)?;
+        let mut taken_over = false;
+        if let Some(entry) = self.entries.get_mut(&claim.key).filter(|entry| !entry.is_over(now)) {
+            let in_flight = matches!(entry.state, State::InFlight);
+            if in_flight && entry.owner == claim.owner {
+                entry.until = entry.until.max(now + claim.lease.as_duration());
+                return Ok(ClaimOutcome::Claimed { sent: now, fence: entry.fence, taken_over: false });
+            }
+            let lapsed = in_flight && entry.until <= now;
+            match claim.after_crash {
+                CrashPolicy::Takeover if lapsed => taken_over = true,
+                CrashPolicy::Reject if lapsed => {
+                    entry.state = State::Settled(RecordState::Unknown);
+                    entry.until = now + claim.retain;
+                    entry.bell.notify_waiters();
+                    return Ok(ClaimOutcome::Present(entry.record(now)));
+                }
+                _ => return Ok(ClaimOutcome::Present(entry.record(now))),
+            }
+        }
+        self.last_fence += 1;
+        let fence = FencingToken::new(self.last_fence);
+        let bell = self.entries.remove(&claim.key).map(|entry| entry.bell).unwrap_or_default();
+        self.entries.insert(
+            claim.key,
+            Entry {
+                owner: claim.owner,
+                fence,
+                fingerprint: claim.fingerprint,
+                state: State::InFlight,
+                until: now + claim.lease.as_duration(),
+                bell,
+            },
+        );
+        Ok(ClaimOutcome::Claimed { sent: now, fence, taken_over })
+    }
+
+    fn renew(&mut self, lease: &RecordLease, now: Moment) -> bool {
+        match self.entries.get_mut(&lease.key) {
+            Some(entry)
+                if entry.is_mine(lease) && matches!(entry.state, State::InFlight) && entry.until > now =>
+            {
+                entry.until = entry.until.max(now + lease.ttl.as_duration());
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn settle(&mut self, lease: &RecordLease, settlement: &Settlement, now: Moment) -> Settled {
+        let Some(entry) = self.entries.get_mut(&lease.key).filter(|entry| entry.is_mine(lease)) else {
+            // A repeated release finds nothing, which is what it wanted.
+            let forgotten = !self.entries.contains_key(&lease.key) && *settlement == Settlement::Release;
+            return if forgotten { Settled::Done } else { Settled::Fenced };
+        };
+        let (state, retain) = match settlement {
+            Settlement::Complete { response, retain } => {
+                (RecordState::Completed { response: response.clone() }, *retain)
+            }
+            Settlement::Release => {
+                if matches!(entry.state, State::Settled(_)) {
+                    return Settled::Fenced;
+                }
+                entry.bell.notify_waiters();
+                self.entries.remove(&lease.key);
+                return Settled::Done;
+            }
+            Settlement::Tombstone { reason, retain } => {
+                (RecordState::Tombstone { reason: reason.clone() }, *retain)
+            }
+            Settlement::Unknown { retain } => (RecordState::Unknown, *retain),
+        };
+        match &entry.state {
+            State::InFlight => {
+                entry.state = State::Settled(state);
+                entry.until = now + retain;
+                entry.bell.notify_waiters();
+                Settled::Done
+            }
+            State::Settled(present) if *present == state => Settled::Done,
+            State::Settled(_) => Settled::Fenced,
+        }
+    }
+
+    fn make_room(&mut self, now: Moment) -> Result<(), BackendError> {
+        if self.entries.len() >= CAPACITY || self.entries.len() >= (self.swept * 2).max(1024) {
+            self.entries.retain(|_, entry| !entry.is_over(now));
+            self.swept = self.entries.len();
+        }
+        if self.entries.len() >= CAPACITY {
+            return Err(BackendError::refused(
+                BackendErrorKind::OutOfMemory,
+                format!("the memory store already keeps {CAPACITY} records"),
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl RecordStore for MemoryBackend {
+    async fn claim(&self, claim: &Claim) -> Result<ClaimOutcome, BackendError> {
+        lock(&self.shared.records).claim(claim, self.clock.now())
+    }
+
+    async fn renew_claims(&self, leases: &[RecordLease]) -> Vec<Renewal> {
+        let now = self.clock.now();
+        let mut records = lock(&self.shared.records);
+        leases
+            .iter()
+            .map(
+                |lease| {
+                    if records.renew(lease, now) { Renewal::Renewed { sent: now } } else { Renewal::Gone }
+                },
+            )
+            .collect()
+    }
+
+    async fn settle(&self, lease: &RecordLease, settlement: &Settlement) -> Result<Settled, BackendError> {
+        Ok(lock(&self.shared.records).settle(lease, settlement, self.clock.now()))
+    }
+
+    async fn look_up(&self, key: &RecordKey) -> Result<Option<Record>, BackendError> {
+        let now = self.clock.now();
+        let records = lock(&self.shared.records);
+        Ok(records.entries.get(key).filter(|entry| !entry.is_over(now)).map(|entry| entry.record(now)))
+    }
+
+    async fn changed(&self, key: &RecordKey, at_most: Duration) {
+        // Created under the lock: a change after this moment rings it, polled or not.
+        let rung = {
+            let records = lock(&self.shared.records);
+            match records.entries.get(key) {
+                Some(entry) if matches!(entry.state, State::InFlight) => entry.bell.clone().notified_owned(),
+                _ => return,
+            }
+        };
+        let _ = tokio::time::timeout(at_most.min(FALLBACK), rung).await;
+    }
+}

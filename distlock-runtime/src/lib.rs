@@ -1,22 +1,48 @@
 //! The engine of distlock: keys, leases, guards, backends and idempotency records.
 //!
 //! Users depend on the `distlock` crate, which re-exports this one. Rooms, ground floor first: `key`, `ttl`, `token`,
-//! `error`, `clock`; [`backend`]; `lease`; `queue`; `engine`; `lock`, `record`; `manager`. A room imports only from
-//! floors below.
+//! `error`, `clock`, `telemetry`; [`backend`]; `lease`; `queue`; `engine`; `lock`, `record`; `manager`. A room imports
+//! only from floors below.
 
 #![forbid(unsafe_code)]
 
 pub mod backend;
 mod clock;
+mod engine;
 mod error;
 mod key;
 mod lease;
+mod lock;
+mod manager;
 mod queue;
+mod record;
+pub mod telemetry;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 mod token;
 mod ttl;
 
+pub use backend::{
+    CrashPolicy, Fault, Fingerprint, Guarantees, HolderState, LockState, Promise, Record, RecordKey,
+    RecordState, Settled, Settlement,
+};
 pub use clock::{Clock, Moment};
+pub use engine::LockEvent;
 pub use error::{ErrorKind, Holder, LockError};
 pub use key::{KeyWriter, LockKey, MAX_KEY_BYTES, MAX_RAW_KEY_BYTES};
+pub use lock::{Guard, GuardRef, Mutex, OnLost, Run, Scoped, Unlocked};
+pub use manager::{Events, LockManager, ManagerBuilder, ShutdownReport};
+pub use record::{ClaimGuard, ClaimRequest, Claimed, Records};
 pub use token::{FencingToken, OwnerToken};
 pub use ttl::{Ttl, Wait};
+
+/// For code that `#[distributed_lock]` generates; not a public interface.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::key::KeyWriter;
+    pub use crate::lock::{
+        AsManager, FromLockError, LockSpec, Locked, Manager, OnLost, Skip, WaitSpec, current_guard, is_busy,
+        key_from, locked, skipped,
+    };
+    pub use crate::{LockError, LockKey};
+}

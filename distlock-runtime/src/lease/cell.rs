@@ -109,6 +109,11 @@ impl LeaseCell {
         first
     }
 
+    /// Lost, but not because the store said that it is gone: it may stand there until it lapses.
+    pub(crate) fn may_stand(&self) -> bool {
+        self.loss.get().is_some_and(|loss| *loss != Loss::Gone)
+    }
+
     /// Lost for a reason that is known, or past its deadline by the clock: a flag is stale after a pause, a clock isn't.
     pub(crate) fn loss_at(&self, now: Moment) -> Option<Loss> {
         match self.loss.get() {

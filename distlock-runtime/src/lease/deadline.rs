@@ -10,7 +10,7 @@ use crate::clock::Moment;
 use crate::ttl::Ttl;
 
 /// How far the store's clock and ours may drift apart during one ttl: 1 % + 2 ms, as in the Redlock algorithm.
-pub(crate) fn drift(ttl: Ttl) -> Duration {
+fn drift(ttl: Ttl) -> Duration {
     Duration::from_millis(ttl.as_millis().div_ceil(100) + 2)
 }
 

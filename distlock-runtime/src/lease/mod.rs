@@ -6,5 +6,5 @@ mod deadline;
 mod watchdog;
 
 pub(crate) use cell::{LeaseCell, Loss};
-pub(crate) use deadline::{Deadline, drift};
-pub(crate) use watchdog::{Due, LeaseId, Lost, Renew, Watchdog, Watched};
+pub(crate) use deadline::Deadline;
+pub(crate) use watchdog::{LeaseId, Lost, Renew, Watchdog, Watched};

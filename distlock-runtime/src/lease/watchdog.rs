@@ -53,7 +53,6 @@ pub(crate) struct Due<H> {
 
 #[derive(Debug)]
 pub(crate) struct Renew<H> {
-    pub(crate) id: LeaseId,
     pub(crate) handle: H,
     /// The length to ask for.
     pub(crate) ttl: Ttl,
@@ -75,11 +74,7 @@ pub(crate) struct Watchdog<H> {
 
 impl<H: Watched> Watchdog<H> {
     pub(crate) fn new(seed: u64) -> Self {
-        Self {
-            entries: HashMap::default(),
-            agenda: BTreeSet::new(),
-            random: fastrand::Rng::with_seed(seed),
-        }
+        Self { entries: HashMap::default(), agenda: BTreeSet::new(), random: fastrand::Rng::with_seed(seed) }
     }
 
     /// Takes on a lease that was granted by a command sent at `sent`.
@@ -149,7 +144,11 @@ impl<H: Watched> Watchdog<H> {
                 due.lag = due.lag.max(now.since(entry.renew_at));
                 entry.renew_at = Moment::NEVER;
                 let timeout = deadline.attempt_timeout(now, entry.handle.cell().deadline());
-                due.renew.push(Renew { id, handle: entry.handle.clone(), ttl: entry.handle.cell().wanted(), timeout });
+                due.renew.push(Renew {
+                    handle: entry.handle.clone(),
+                    ttl: entry.handle.cell().wanted(),
+                    timeout,
+                });
                 self.plan(id);
             } else if entry.planned <= now {
                 // The deadline moved on since this was planned (an extension in the foreground).

@@ -152,9 +152,11 @@ fn life(seed: u64) {
         }
         for renew in due.renew {
             assert!(
-                !flying.iter().any(|(id, ..)| *id == renew.id && held.iter().all(|(held, ..)| held != id))
+                !flying
+                    .iter()
+                    .any(|(id, ..)| *id == renew.handle.0 && held.iter().all(|(held, ..)| held != id))
             );
-            flying.push((renew.id, now, renew.ttl));
+            flying.push((renew.handle.0, now, renew.ttl));
         }
         for (id, cell, stop) in &held {
             assert!(cell.valid_until() > now && *stop > now, "{id:?} outlived its deadline in the schedule");

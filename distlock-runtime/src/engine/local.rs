@@ -1,0 +1,389 @@
+//! The queues of this process: one pure machine a key, and the delivery of what it decides.
+//!
+//! Everything that is handed to a task is an object whose drop undoes it: a task that goes away at any await leaves
+//! neither a lock nor a place behind.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::hold::{Source, is_healthy};
+use super::{Engine, Hold, Kept, Lease, View};
+use crate::backend::{AcquireRequest, BackendError, Grant, LeaseHandle, Mode};
+use crate::error::LockError;
+use crate::key::LockKey;
+use crate::lease::{LeaseCell, LeaseId};
+use crate::queue::{BLOCK, Entry, KeyQueue, Leave, News, Refused, Seat, Step, Tenure, Ticket, Want};
+use crate::token::{FencingToken, OwnerToken};
+use crate::ttl::Ttl;
+
+/// Locks in different shards don't contend.
+const SHARDS: usize = 32;
+
+type Queue = KeyQueue<Arc<Lease>, Mailbox>;
+pub(super) type LocalStep = Step<Arc<Lease>, Mailbox>;
+
+/// What a task asks of the queue, with what its hold will need.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub(crate) ttl: Ttl,
+    pub(crate) template: &'static str,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) hold_at_least: Option<Duration>,
+}
+
+impl Ask {
+    fn want(&self) -> Want {
+        Want { ttl: self.ttl, shares: self.max_hold.is_none() && self.hold_at_least.is_none() }
+    }
+}
+
+/// Where a waiting task gets its news, and what it asked for.
+pub(super) struct Mailbox {
+    sender: oneshot::Sender<Delivery>,
+    ask: Ask,
+}
+
+/// What a waiting task is told.
+#[derive(Debug)]
+pub(crate) enum Delivery {
+    /// Go and ask the store.
+    Drive(Driver),
+    /// The lock is yours.
+    Granted(Hold),
+}
+
+/// How a task got into the queue.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// Go and ask the store.
+    Drive(Driver),
+    /// Wait for news.
+    Wait(Waiting),
+}
+
+#[derive(Default)]
+struct Slot {
+    queue: Option<Queue>,
+    view: Weak<View>,
+    /// What the store last failed with, until it answers again: tells "held" from "store down" to those who wait here.
+    trouble: Option<BackendError>,
+}
+
+pub(super) struct LocalQueues {
+    shards: Box<[Mutex<HashMap<LockKey, Slot>>]>,
+    hasher: RandomState,
+}
+
+impl LocalQueues {
+    pub(super) fn new() -> Self {
+        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hasher: RandomState::new() }
+    }
+
+    fn shard(&self, key: &LockKey) -> MutexGuard<'_, HashMap<LockKey, Slot>> {
+        let hash = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).expect("less than SHARDS");
+        // No code of others runs under this lock, so a poisoned one is still whole.
+        self.shards[hash].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs an event through a key's queue and takes the place away if nothing is left in it.
+    fn event(&self, key: &LockKey, event: impl FnOnce(&mut Queue) -> LocalStep) -> Option<LocalStep> {
+        let mut shard = self.shard(key);
+        let step = event(shard.get_mut(key)?.queue.as_mut()?);
+        if step.idle {
+            shard.remove(key);
+        }
+        Some(step)
+    }
+
+    pub(super) fn lost(&self, key: &LockKey, id: LeaseId) -> Option<LocalStep> {
+        self.event(key, |queue| queue.lost(|lease| lease.id == id))
+    }
+
+    /// The hold that has the key in this process.
+    pub(crate) fn view(&self, key: &LockKey) -> Option<Arc<View>> {
+        self.shard(key).get(key)?.view.upgrade()
+    }
+}
+
+impl Engine {
+    /// A task wants the lock; `waits` says whether it may wait behind others.
+    pub(crate) fn enter(self: &Arc<Self>, key: &LockKey, ask: Ask, waits: bool) -> Result<Place, Refused> {
+        let seat = self.seat();
+        let most = waits.then_some(self.limits.waiters_per_key);
+        let mut receiver = None;
+        let entry = {
+            let mut shard = self.queues.shard(key);
+            let queue = match shard.get_mut(key) {
+                Some(slot) => slot.queue.get_or_insert_with(KeyQueue::new),
+                None => shard.entry(key.clone()).or_default().queue.get_or_insert_with(KeyQueue::new),
+            };
+            let entry = queue.enter(seat, ask.want(), most, || {
+                let (sender, inbox) = oneshot::channel();
+                receiver = Some(inbox);
+                Mailbox { sender, ask }
+            })?;
+            if entry == Entry::Wait {
+                crate::telemetry::queued(ask.template, queue.waiting());
+            }
+            entry
+        };
+        let engine = self.clone();
+        let key = key.clone();
+        match (entry, receiver) {
+            (Entry::Wait, Some(inbox)) => {
+                let waiting = Waiting { engine, key, seat, inbox };
+                if self.waiting.fetch_add(1, Ordering::AcqRel) >= self.limits.waiters {
+                    drop(waiting);
+                    return Err(Refused::TooMany);
+                }
+                Ok(Place::Wait(waiting))
+            }
+            _ => Ok(Place::Drive(Driver { engine, key, seat, ask, ticket: None, finished: false })),
+        }
+    }
+
+    /// The hold that has the key in this process.
+    pub(crate) fn local_view(&self, key: &LockKey) -> Option<Arc<View>> {
+        self.queues.view(key)
+    }
+
+    /// What the task that asks the store for this key last failed with.
+    pub(crate) fn local_trouble(&self, key: &LockKey) -> Option<BackendError> {
+        self.queues.shard(key).get(key)?.trouble.clone()
+    }
+
+    /// The lease that this process has on the key, and how many tasks wait behind it here.
+    pub(crate) fn local_state(&self, key: &LockKey) -> Option<(Option<Arc<Lease>>, usize)> {
+        let shard = self.queues.shard(key);
+        let queue = shard.get(key)?.queue.as_ref()?;
+        Some((queue.tenure().map(|tenure| tenure.lease.clone()), queue.waiting()))
+    }
+
+    /// A hold ends. Whether its lease must be released at the store, and what is to be delivered after that.
+    pub(super) fn end_hold(self: &Arc<Self>, lease: &Arc<Lease>, seat: Seat) -> (bool, Option<Parcel>) {
+        let now = self.clock().now();
+        let healthy = !self.is_closing() && is_healthy(&lease.cell, now);
+        let key = &lease.handle.key;
+        let step = self.queues.event(key, |queue| queue.released(seat, now, healthy));
+        let Some(step) = step else { return (lease.cell.may_stand(), None) };
+        let parcel = self.parcel(key, step.news);
+        let release = match (&step.store, &parcel) {
+            (Some(_), _) => true,
+            (None, Some(_)) => false,
+            // The queue knew already: lost. It may still stand in the store, and giving it back is safe.
+            (None, None) => lease.cell.may_stand(),
+        };
+        if release {
+            self.unwatch(lease.id);
+        }
+        (release, parcel)
+    }
+
+    /// Performs what a queue decided.
+    pub(super) fn perform(self: &Arc<Self>, key: &LockKey, step: Option<LocalStep>) {
+        let Some(step) = step else { return };
+        match step.store {
+            Some(Leave::Cancel(ticket)) => self.cancel_detached(request(key, &ticket, true, 1)),
+            Some(Leave::Release(lease)) => {
+                self.unwatch(lease.id);
+                self.release_detached(lease.handle(), None);
+            }
+            None => {}
+        }
+        drop(self.parcel(key, step.news));
+    }
+
+    fn parcel(
+        self: &Arc<Self>,
+        key: &LockKey,
+        news: Option<(Seat, Mailbox, News<Arc<Lease>>)>,
+    ) -> Option<Parcel> {
+        let (seat, mailbox, news) = news?;
+        let Mailbox { sender, ask } = mailbox;
+        let engine = self.clone();
+        let delivery = match news {
+            News::Drive(ticket) => {
+                Delivery::Drive(Driver { engine, key: key.clone(), seat, ask, ticket, finished: false })
+            }
+            News::Granted(lease, token) => Delivery::Granted(self.hold(lease, token, seat, ask)),
+        };
+        Some(Parcel(Some((sender, delivery))))
+    }
+
+    fn hold(self: &Arc<Self>, lease: Arc<Lease>, token: FencingToken, seat: Seat, ask: Ask) -> Hold {
+        let view = Arc::new(View::new(Source::Lock(lease.clone()), token, self, ask.template));
+        if let Some(slot) = self.queues.shard(&lease.handle.key).get_mut(&lease.handle.key) {
+            slot.view = Arc::downgrade(&view);
+        }
+        Hold::new(self.clone(), lease, view, seat, ask.hold_at_least)
+    }
+}
+
+fn request(key: &LockKey, ticket: &Ticket, queue: bool, tokens: u32) -> AcquireRequest {
+    AcquireRequest {
+        key: key.clone(),
+        owner: ticket.owner,
+        ttl: ticket.ttl,
+        mode: Mode::Exclusive,
+        queue,
+        tokens,
+    }
+}
+
+/// News on their way to a task; delivered on drop. If the task is gone, the drop of what it would have got undoes it.
+pub(super) struct Parcel(Option<(oneshot::Sender<Delivery>, Delivery)>);
+
+impl Drop for Parcel {
+    fn drop(&mut self) {
+        if let Some((sender, delivery)) = self.0.take() {
+            drop(sender.send(delivery));
+        }
+    }
+}
+
+/// The right to ask the store for a key, one task of the process at a time. Dropped without a grant, it goes to the
+/// next task, together with the attempt under way.
+pub(crate) struct Driver {
+    engine: Arc<Engine>,
+    key: LockKey,
+    seat: Seat,
+    ask: Ask,
+    ticket: Option<Ticket>,
+    finished: bool,
+}
+
+impl Driver {
+    /// The next command to send. From here on its outcome is open until [`granted`](Self::granted) or
+    /// [`settled`](Self::settled).
+    pub(crate) fn request(&mut self, queue: bool) -> Result<AcquireRequest, LockError> {
+        let ticket = match self.ticket {
+            Some(ticket) => Ticket { sent: true, ..ticket },
+            None => Ticket { owner: OwnerToken::random()?, ttl: self.ask.ttl, sent: true },
+        };
+        self.ticket = Some(ticket);
+        let tokens = self.note(ticket);
+        Ok(request(&self.key, &ticket, queue, tokens))
+    }
+
+    /// The store answered for certain that nothing of this attempt is left there.
+    pub(crate) fn settled(&mut self) {
+        if let Some(ticket) = &mut self.ticket {
+            ticket.sent = false;
+            let ticket = *ticket;
+            self.note(ticket);
+        }
+    }
+
+    /// The store answered (`None`), or failed with this error.
+    pub(crate) fn trouble(&self, error: Option<&BackendError>) {
+        if let Some(slot) = self.engine.queues.shard(&self.key).get_mut(&self.key) {
+            slot.trouble = error.cloned();
+        }
+    }
+
+    /// Undo the attempt at the store and start the next one afresh.
+    pub(crate) fn start_over(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.engine.cancel_detached(request(&self.key, &ticket, true, 1));
+            self.note(Ticket { sent: false, ..ticket });
+        }
+    }
+
+    /// Tells the queue about the ticket; returns how many tokens to reserve.
+    fn note(&self, ticket: Ticket) -> u32 {
+        let mut shard = self.engine.queues.shard(&self.key);
+        let Some(queue) = shard.get_mut(&self.key).and_then(|slot| slot.queue.as_mut()) else { return 1 };
+        queue.driving(self.seat, ticket);
+        if queue.waiting() > 0 { BLOCK } else { 1 }
+    }
+
+    /// The store granted the attempt.
+    pub(crate) fn granted(mut self, grant: Grant) -> Hold {
+        self.finished = true;
+        let engine = self.engine.clone();
+        let ticket = self.ticket.expect("a grant follows a request");
+        let id = LeaseId(engine.id());
+        let lease = Arc::new(Lease {
+            id,
+            cell: LeaseCell::new(ticket.ttl, grant.sent),
+            handle: LeaseHandle {
+                key: self.key.clone(),
+                owner: ticket.owner,
+                ttl: ticket.ttl,
+                mode: Mode::Exclusive,
+            },
+        });
+        let want = self.ask.want();
+        let tenure = Tenure {
+            lease: lease.clone(),
+            ttl: want.ttl,
+            shares: want.shares,
+            since: engine.clock().now(),
+            next_token: grant.token.get(),
+            tokens_left: grant.tokens,
+        };
+        engine.watch(id, Kept::Lock(lease.clone()), grant.sent, self.ask.max_hold);
+        let token = {
+            let mut shard = engine.queues.shard(&self.key);
+            let queue = shard.get_mut(&self.key).and_then(|slot| slot.queue.as_mut());
+            queue
+                .expect("a driver keeps its queue")
+                .granted(self.seat, tenure)
+                .expect("only the driver drives")
+        };
+        engine.hold(lease, token, self.seat, self.ask)
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if !self.finished {
+            let step = self.engine.queues.event(&self.key, |queue| queue.gave_up(self.seat));
+            self.engine.perform(&self.key, step);
+        }
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("key", &self.key).field("seat", &self.seat).finish_non_exhaustive()
+    }
+}
+
+/// A place behind others. Dropped, it is given up.
+pub(crate) struct Waiting {
+    engine: Arc<Engine>,
+    key: LockKey,
+    seat: Seat,
+    inbox: oneshot::Receiver<Delivery>,
+}
+
+impl Waiting {
+    /// The news, when they come. Cancel safe.
+    pub(crate) async fn news(&mut self) -> Delivery {
+        (&mut self.inbox).await.expect("a waiter's mailbox is kept until its news are delivered")
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.engine.waiting.fetch_sub(1, Ordering::AcqRel);
+        let mut shard = self.engine.queues.shard(&self.key);
+        if let Some(queue) = shard.get_mut(&self.key).and_then(|slot| slot.queue.as_mut()) {
+            queue.leave(self.seat);
+        }
+        // News that are in the mailbox already are dropped with it, which undoes them.
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting").field("key", &self.key).field("seat", &self.seat).finish_non_exhaustive()
+    }
+}

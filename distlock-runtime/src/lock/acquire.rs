@@ -1,0 +1,294 @@
+//! From "I want this lock" to a guard: re-entry, the local queue, and the attempts at the store within the wait budget.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::options::{Checked, Options};
+use super::{Guard, Scope, Shared};
+use crate::backend::{Attempt, BackendError, Blocked, Grant, Turn};
+use crate::clock::{Clock, Moment};
+use crate::engine::{Ask, Delivery, Driver, Engine, Hold, Place, Waiting};
+use crate::error::{ErrorKind, Holder, LockError};
+use crate::key::LockKey;
+use crate::lease::Deadline;
+use crate::queue::Refused;
+use crate::telemetry;
+use crate::ttl::Wait;
+
+/// The longest pause between two tries while the store doesn't answer.
+const MAX_BACKOFF: Duration = Duration::from_millis(500);
+/// How long a single try waits for its reply at most.
+const SINGLE_TRY: Duration = Duration::from_secs(2);
+/// The least that one command gets, even at the end of a budget.
+const LEAST_TRY: Duration = Duration::from_millis(20);
+
+/// Acquires, and tells telemetry how it went.
+pub(super) async fn acquire(shared: Arc<Shared>, key: LockKey, options: Options) -> Result<Guard, LockError> {
+    let clock = shared.engine.clock();
+    let started = clock.now();
+    let template = options.template;
+    let outcome = inner(&shared, &key, options, started).await.map_err(|error| match error.key() {
+        Some(_) => error,
+        None => error.for_key(&key),
+    });
+    let waited = clock.now() - started;
+    match &outcome {
+        Ok(guard) => {
+            telemetry::acquired(template, if guard.is_reentry() { "reentered" } else { "granted" }, waited);
+            tracing::debug!(lock = template, %key, token = %guard.fencing_token(), ?waited, "lock acquired");
+        }
+        Err(error) => {
+            telemetry::acquired(template, error.code(), waited);
+            tracing::debug!(lock = template, %key, code = error.code(), ?waited, "lock not acquired");
+        }
+    }
+    outcome
+}
+
+async fn inner(
+    shared: &Shared,
+    key: &LockKey,
+    options: Options,
+    started: Moment,
+) -> Result<Guard, LockError> {
+    let checked = options.check()?;
+    let engine = &shared.engine;
+    if engine.is_closing() {
+        return Err(shut_down());
+    }
+    if let Some(hold) = Scope::current().find(engine, key) {
+        return reenter(&hold, &checked);
+    }
+    let ask = Ask {
+        ttl: checked.ttl,
+        template: options.template,
+        max_hold: options.max_hold,
+        hold_at_least: options.hold_at_least,
+    };
+    let budget = Budget { clock: engine.clock(), started, wait: options.wait };
+    let place = engine
+        .enter(key, ask, !budget.is_single())
+        .map_err(|refused| refused_error(engine, key, &refused))?;
+    let hold = match place {
+        Place::Drive(driver) => drive(engine, driver, &budget, &checked).await?,
+        Place::Wait(waiting) => wait(engine, key, waiting, &budget, &checked).await?,
+    };
+    Ok(Guard::new(Arc::new(hold)))
+}
+
+fn reenter(hold: &Arc<Hold>, checked: &Checked) -> Result<Guard, LockError> {
+    if !checked.options.reentrant {
+        return Err(LockError::new(ErrorKind::Deadlock, "lock")
+            .detail("this task already holds the lock and would wait for itself")
+            .remedy("mark the inner acquisition reentrant, or don't nest it"));
+    }
+    hold.view().check()?;
+    if hold.lease().cell.want(checked.ttl) {
+        // The larger length holds from the next renewal on: let that be now.
+        hold.engine().hurry(hold.lease().id);
+    }
+    Ok(Guard::reentry(hold))
+}
+
+/// Waits behind other tasks of this process.
+async fn wait(
+    engine: &Arc<Engine>,
+    key: &LockKey,
+    mut waiting: Waiting,
+    budget: &Budget,
+    checked: &Checked,
+) -> Result<Hold, LockError> {
+    let news = tokio::select! {
+        biased;
+        news = waiting.news() => news,
+        () = engine.closed() => return Err(shut_down()),
+        () = budget.used_up() => return Err(budget_error(engine, key, None, budget)),
+    };
+    drop(waiting);
+    match news {
+        Delivery::Granted(hold) => Ok(hold),
+        Delivery::Drive(driver) => drive(engine, driver, budget, checked).await,
+    }
+}
+
+/// Asks the store until it grants, the budget is used up, or it refuses for good.
+async fn drive(
+    engine: &Arc<Engine>,
+    mut driver: Driver,
+    budget: &Budget,
+    checked: &Checked,
+) -> Result<Hold, LockError> {
+    tokio::select! {
+        biased;
+        outcome = attempts(engine, &mut driver, budget, checked) => {
+            let grant = outcome?;
+            Ok(driver.granted(grant))
+        }
+        () = engine.closed() => Err(shut_down()),
+    }
+}
+
+async fn attempts(
+    engine: &Arc<Engine>,
+    driver: &mut Driver,
+    budget: &Budget,
+    checked: &Checked,
+) -> Result<Grant, LockError> {
+    let backend = engine.backend();
+    let deadline = Deadline::of(checked.ttl);
+    let mut backoff = Duration::from_millis(10);
+    loop {
+        let request = driver.request(!budget.is_single())?;
+        let patience = budget.attempt(deadline.min_validity());
+        let outcome = match tokio::time::timeout(patience, backend.try_acquire(&request)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(BackendError::unknown(format!("no reply within {} ms", patience.as_millis()))),
+        };
+        driver.trouble(outcome.as_ref().err());
+        let error = match outcome {
+            Ok(Attempt::Granted(grant)) => {
+                if deadline.after(grant.sent) - engine.clock().now() >= deadline.min_validity() {
+                    return Ok(grant);
+                }
+                driver.start_over();
+                if budget.is_over() {
+                    return Err(LockError::new(ErrorKind::ClockDrift, "lock")
+                        .detail("the grant came so late that less than half of the ttl was left; it was given back")
+                        .remedy("raise the ttl, or look at why the store answers slowly"));
+                }
+                continue;
+            }
+            Ok(Attempt::Busy(blocked)) if budget.is_single() => {
+                driver.settled();
+                let mut error = LockError::new(ErrorKind::Busy, "lock");
+                if let Some(holder) = blocked.holder {
+                    error = error.held_by(holder);
+                }
+                return Err(error);
+            }
+            Ok(Attempt::Busy(blocked) | Attempt::Queued(blocked)) => {
+                backoff = Duration::from_millis(10);
+                match turn(engine, &request, &blocked, budget).await? {
+                    Some(grant) => return Ok(grant),
+                    None => continue,
+                }
+            }
+            Err(error) => error,
+        };
+        if !error.is_transient() {
+            if error.applied() == crate::backend::Applied::No {
+                driver.settled();
+            }
+            return Err(error.into_lock_error("lock", Some(&request.key)));
+        }
+        let pause = backoff.mul_f64(0.5 + fastrand::f64() / 2.0);
+        if budget.is_single() || budget.left() <= pause {
+            return Err(error.into_lock_error("lock", Some(&request.key)));
+        }
+        tokio::time::sleep(pause).await;
+        backoff = (backoff * 2).min(MAX_BACKOFF);
+    }
+}
+
+/// Waits for the turn of a blocked attempt; `None` to ask again.
+async fn turn(
+    engine: &Engine,
+    request: &crate::backend::AcquireRequest,
+    blocked: &Blocked,
+    budget: &Budget,
+) -> Result<Option<Grant>, LockError> {
+    tokio::select! {
+        biased;
+        turn = engine.backend().turn(request, blocked) => match turn {
+            Ok(Turn::Again) => Ok(None),
+            Ok(Turn::Granted(grant)) => Ok(Some(grant)),
+            // The next attempt will tell what is wrong.
+            Err(error) if error.is_transient() => Ok(None),
+            Err(error) => Err(error.into_lock_error("lock", Some(&request.key))),
+        },
+        () = budget.used_up() => Err(budget_error(engine, &request.key, Some(blocked), budget)),
+    }
+}
+
+struct Budget {
+    clock: Clock,
+    started: Moment,
+    wait: Wait,
+}
+
+impl Budget {
+    /// One try, no waiting.
+    fn is_single(&self) -> bool {
+        matches!(self.wait, Wait::None) || matches!(self.wait, Wait::For(length) if length.is_zero())
+    }
+
+    fn left(&self) -> Duration {
+        match self.wait {
+            Wait::None => Duration::ZERO,
+            Wait::For(length) => length.saturating_sub(self.clock.now() - self.started),
+            Wait::Forever => Duration::MAX,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.left().is_zero()
+    }
+
+    /// How long the next command may take: a reply later than half the ttl is of no use.
+    fn attempt(&self, useful: Duration) -> Duration {
+        let most = if self.is_single() { SINGLE_TRY } else { self.left().max(LEAST_TRY) };
+        most.min(useful)
+    }
+
+    async fn used_up(&self) {
+        loop {
+            match self.left() {
+                Duration::ZERO => return,
+                Duration::MAX => std::future::pending().await,
+                left => tokio::time::sleep(left).await,
+            }
+        }
+    }
+}
+
+fn shut_down() -> LockError {
+    LockError::new(ErrorKind::Shutdown, "lock").detail("the lock manager grants nothing any more")
+}
+
+/// The hold that this process has on the key, for those in whose way it is.
+fn local_holder(engine: &Engine, key: &LockKey) -> Option<Holder> {
+    let view = engine.local_view(key).filter(|view| !view.is_over())?;
+    Some(Holder::new(Some(engine.label().to_string()), Some(view.remaining())))
+}
+
+fn refused_error(engine: &Engine, key: &LockKey, refused: &Refused) -> LockError {
+    match refused {
+        Refused::TooMany => LockError::new(ErrorKind::TooManyWaiters, "lock")
+            .detail("too many tasks of this process wait already")
+            .remedy("wait for a shorter time, or raise max_waiters"),
+        Refused::Busy => {
+            let error = LockError::new(ErrorKind::Busy, "lock");
+            match local_holder(engine, key) {
+                Some(holder) => error.held_by(holder),
+                None => error.detail("another task of this process is acquiring it"),
+            }
+        }
+    }
+}
+
+fn budget_error(engine: &Engine, key: &LockKey, blocked: Option<&Blocked>, budget: &Budget) -> LockError {
+    let holder = blocked.and_then(|blocked| blocked.holder.clone()).or_else(|| local_holder(engine, key));
+    if holder.is_none()
+        && let Some(error) = engine.local_trouble(key)
+    {
+        return error.into_lock_error("lock", Some(key));
+    }
+    let waited = budget.clock.now() - budget.started;
+    let error = LockError::new(ErrorKind::Timeout, "lock")
+        .detail(format!("waited {} ms", waited.as_millis()))
+        .remedy("raise wait, hold the lock for a shorter time, or treat it as busy");
+    match holder {
+        Some(holder) => error.held_by(holder),
+        None => error,
+    }
+}

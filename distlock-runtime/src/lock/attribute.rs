@@ -1,0 +1,287 @@
+//! What `#[distributed_lock]` expands to: one hand-written future, and the traits that turn a failure into the
+//! function's return value.
+
+use std::fmt::{self, Debug};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use pin_project_lite::pin_project;
+
+use super::acquire::acquire;
+use super::options::OnLost;
+use super::run::Leash;
+use super::scope::Scope;
+use super::shared::current;
+use super::{Guard, GuardRef, Shared};
+use crate::error::LockError;
+use crate::key::LockKey;
+use crate::telemetry;
+use crate::ttl::Wait;
+use std::sync::Arc;
+
+/// The facts of one attribute.
+#[derive(Clone, Copy, Debug)]
+pub struct LockSpec {
+    template: &'static str,
+    function: &'static str,
+    ttl: Option<Duration>,
+    wait: Option<WaitSpec>,
+    reentrant: bool,
+    on_lost: OnLost,
+    max_hold: Option<Duration>,
+    hold_at_least: Option<Duration>,
+}
+
+/// `wait = …`.
+#[derive(Clone, Copy, Debug)]
+pub enum WaitSpec {
+    /// `wait = "none"`
+    None,
+    /// `wait = "5s"`
+    For(Duration),
+    /// `wait = "forever"`
+    Forever,
+}
+
+#[allow(missing_docs)] // One setter an argument of the attribute, which is where they are documented.
+impl LockSpec {
+    #[must_use]
+    pub const fn new(template: &'static str, function: &'static str) -> Self {
+        Self {
+            template,
+            function,
+            ttl: None,
+            wait: None,
+            reentrant: false,
+            on_lost: OnLost::Cancel,
+            max_hold: None,
+            hold_at_least: None,
+        }
+    }
+
+    #[must_use]
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    #[must_use]
+    pub const fn wait(mut self, wait: WaitSpec) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+
+    #[must_use]
+    pub const fn reentrant(mut self) -> Self {
+        self.reentrant = true;
+        self
+    }
+
+    #[must_use]
+    pub const fn on_lost(mut self, policy: OnLost) -> Self {
+        self.on_lost = policy;
+        self
+    }
+
+    #[must_use]
+    pub const fn max_hold(mut self, most: Duration) -> Self {
+        self.max_hold = Some(most);
+        self
+    }
+
+    #[must_use]
+    pub const fn hold_at_least(mut self, least: Duration) -> Self {
+        self.hold_at_least = Some(least);
+        self
+    }
+}
+
+/// `key = expr`: anything that turns into a key.
+///
+/// # Errors
+/// What the conversion says.
+pub fn key_from<K>(key: K) -> Result<LockKey, LockError>
+where
+    K: TryInto<LockKey>,
+    K::Error: Into<LockError>,
+{
+    key.try_into().map_err(Into::into)
+}
+
+/// A handle that names a manager, for `locks = expr`.
+pub trait AsManager {
+    /// The manager's inside.
+    #[doc(hidden)]
+    fn shared(&self) -> Manager;
+}
+
+impl<T: AsManager + ?Sized> AsManager for &T {
+    fn shared(&self) -> Manager {
+        (**self).shared()
+    }
+}
+
+impl<T: AsManager + ?Sized> AsManager for Arc<T> {
+    fn shared(&self) -> Manager {
+        (**self).shared()
+    }
+}
+
+/// A manager's inside, opaque.
+#[derive(Clone, Debug)]
+pub struct Manager(pub(crate) Arc<Shared>);
+
+type Acquire = Pin<Box<dyn Future<Output = Result<Guard, LockError>> + Send>>;
+
+pin_project! {
+    /// The future of a function with the attribute: acquires, runs the body under the lock, releases without waiting.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct Locked<B> {
+        // Declared before `phase`: when the call is dropped, the body goes before the guard.
+        #[pin]
+        body: Option<B>,
+        phase: Phase,
+    }
+}
+
+enum Phase {
+    Acquire(Acquire, OnLost),
+    Hold(Box<(Leash, Guard)>),
+    Done,
+}
+
+/// Makes the future. `manager` is what `locks = …` gave; without it the task's scope decides, else the process default.
+pub fn locked<B: Future>(
+    spec: LockSpec,
+    manager: Option<Manager>,
+    key: Result<LockKey, LockError>,
+    body: B,
+) -> Locked<B> {
+    let acquire = Box::pin(async move {
+        let shared = match manager {
+            Some(Manager(shared)) => shared,
+            None => current()?,
+        };
+        let mut options = shared.defaults.options();
+        options.template = spec.template;
+        options.reentrant = spec.reentrant;
+        options.max_hold = spec.max_hold;
+        options.hold_at_least = spec.hold_at_least;
+        if let Some(ttl) = spec.ttl {
+            options.ttl = ttl;
+        }
+        options.wait = match spec.wait {
+            None => options.wait,
+            Some(WaitSpec::None) => Wait::None,
+            Some(WaitSpec::For(length)) => Wait::For(length),
+            Some(WaitSpec::Forever) => Wait::Forever,
+        };
+        let outcome = acquire(shared, key?, options).await;
+        if let Err(error) = &outcome {
+            tracing::debug!(function = spec.function, %error, "not run");
+        }
+        outcome
+    });
+    Locked { body: Some(body), phase: Phase::Acquire(acquire, spec.on_lost) }
+}
+
+impl<B: Future> Future for Locked<B> {
+    type Output = Result<B::Output, LockError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let outcome = loop {
+            match this.phase {
+                Phase::Acquire(acquire, policy) => match ready!(acquire.as_mut().poll(cx)) {
+                    Ok(guard) => {
+                        let leash = Leash::new(guard.hold(), *policy);
+                        *this.phase = Phase::Hold(Box::new((leash, guard)));
+                    }
+                    Err(error) => break Err(error),
+                },
+                Phase::Hold(held) => {
+                    let body = this.body.as_mut().as_pin_mut().expect("polled after completion");
+                    break ready!(held.0.poll(body, cx));
+                }
+                Phase::Done => panic!("polled after completion"),
+            }
+        };
+        // The body's captures go before the guard does.
+        this.body.set(None);
+        *this.phase = Phase::Done;
+        Poll::Ready(outcome)
+    }
+}
+
+impl<B> fmt::Debug for Locked<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locked").finish_non_exhaustive()
+    }
+}
+
+/// The innermost hold of the code being polled, for `guard = name`.
+///
+/// # Panics
+/// Outside of a body under a lock; the attribute calls it inside only.
+#[must_use]
+pub fn current_guard() -> GuardRef {
+    let hold = Scope::current().innermost().expect("the body runs under its lock");
+    GuardRef::new(hold.view().clone())
+}
+
+/// How a lock failure becomes the return value of a function.
+#[diagnostic::on_unimplemented(
+    message = "a lock failure can't become the return value `{Self}`",
+    label = "this must be a `Result<_, E>` with `E: From<LockError>`",
+    note = "return `Result<_, LockError>`, implement `From<LockError>` for the error type, or say what to return with `on_error = …`"
+)]
+pub trait FromLockError {
+    /// The return value.
+    fn from_lock_error(error: LockError) -> Self;
+}
+
+impl<T, E: From<LockError>> FromLockError for Result<T, E> {
+    fn from_lock_error(error: LockError) -> Self {
+        Err(error.into())
+    }
+}
+
+/// What `on_busy = skip` returns.
+#[diagnostic::on_unimplemented(
+    message = "`on_busy = skip` can't make the return value `{Self}`",
+    label = "skip gives `()`, `None`, or `Ok` of a default",
+    note = "return `()`, `Option<_>`, or `Result<T, _>` with `T: Default`, or give a value: `on_busy = …`"
+)]
+pub trait Skip {
+    /// The return value.
+    fn skip() -> Self;
+}
+
+impl Skip for () {
+    fn skip() -> Self {}
+}
+
+impl<T> Skip for Option<T> {
+    fn skip() -> Self {
+        None
+    }
+}
+
+impl<T: Default, E> Skip for Result<T, E> {
+    fn skip() -> Self {
+        Ok(T::default())
+    }
+}
+
+/// Whether the failure only says that somebody else has the lock.
+#[must_use]
+pub fn is_busy(error: &LockError) -> bool {
+    error.is_busy()
+}
+
+/// Counts a skipped call.
+pub fn skipped(spec: &LockSpec, error: &LockError) {
+    telemetry::skipped(spec.template);
+    tracing::debug!(lock = spec.template, function = spec.function, %error, "skipped: the lock is busy");
+}

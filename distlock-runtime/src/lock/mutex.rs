@@ -1,0 +1,129 @@
+//! The exclusive lock's builder.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::options::Options;
+use super::{Guard, Shared, acquire};
+use crate::error::LockError;
+use crate::key::LockKey;
+use crate::ttl::Wait;
+
+/// An exclusive lock, not yet acquired; made by `LockManager::mutex`.
+///
+/// ```no_run
+/// # async fn example(locks: distlock_runtime::LockManager) -> Result<(), distlock_runtime::LockError> {
+/// use std::time::Duration;
+/// let guard = locks.mutex("order:42").ttl(Duration::from_secs(30)).wait(Duration::from_secs(5)).lock().await?;
+/// println!("fencing token {}", guard.fencing_token());
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "nothing is locked before lock() or try_lock()"]
+#[derive(Clone)]
+pub struct Mutex {
+    shared: Arc<Shared>,
+    key: Result<LockKey, LockError>,
+    options: Options,
+}
+
+impl Mutex {
+    pub(crate) fn new(shared: Arc<Shared>, key: Result<LockKey, LockError>) -> Self {
+        let options = shared.defaults.options();
+        Self { shared, key, options }
+    }
+
+    /// How long the lease lives without renewal, 100 ms to 24 h (30 s unless the manager says otherwise). It is renewed
+    /// every third of that while held; after a crash the lock is free within that time.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.options.ttl = ttl;
+        self
+    }
+
+    /// How long [`lock`](Self::lock) may wait (10 s unless the manager says otherwise).
+    pub fn wait(mut self, length: Duration) -> Self {
+        self.options.wait = Wait::For(length);
+        self
+    }
+
+    /// Wait without bound.
+    pub fn wait_forever(mut self) -> Self {
+        self.options.wait = Wait::Forever;
+        self
+    }
+
+    /// Code that is already under this lock (in `guard.run`, `guard.scope` or the attribute) may enter again, without a
+    /// round trip; otherwise that is a `DEADLOCK` error at once.
+    pub fn reentrant(mut self) -> Self {
+        self.options.reentrant = true;
+        self
+    }
+
+    /// A bound on holding: after that the lease isn't renewed any more and the hold counts as lost. For code that may
+    /// hang.
+    pub fn max_hold(mut self, most: Duration) -> Self {
+        self.options.max_hold = Some(most);
+        self
+    }
+
+    /// Keep the lock for at least this long, also when the work is done sooner: jobs on schedulers whose clocks differ
+    /// then run once. At most the ttl.
+    pub fn hold_at_least(mut self, least: Duration) -> Self {
+        self.options.hold_at_least = Some(least);
+        self
+    }
+
+    /// The label of this lock in metrics and spans: the key's template, such as `order:<id>`, never a rendered key.
+    pub fn template(mut self, template: &'static str) -> Self {
+        self.options.template = template;
+        self
+    }
+
+    /// Acquires the lock, waiting for it within the budget.
+    ///
+    /// # Errors
+    /// `LOCK_TIMEOUT` (with the holder) when it was held for the whole budget; `CONNECTION` when the store didn't answer
+    /// within it; `DEADLOCK`, `TOO_MANY_WAITERS`, `KEY_CONFLICT`, `PERMISSION`, `OUT_OF_MEMORY`, `CLOCK_DRIFT`,
+    /// `SHUTDOWN`, `CONFIG`.
+    ///
+    /// # Cancel safety
+    /// The future may be dropped at any time: nothing stays behind, and nothing takes effect later.
+    pub async fn lock(self) -> Result<Guard, LockError> {
+        acquire::acquire(self.shared, self.key?, self.options).await
+    }
+
+    /// Tries once, without waiting.
+    ///
+    /// # Errors
+    /// `BUSY` (with the holder) when it is held; else as [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    /// As [`lock`](Self::lock).
+    pub async fn try_lock(mut self) -> Result<Guard, LockError> {
+        self.options.wait = Wait::None;
+        self.lock().await
+    }
+
+    /// Acquires the lock and runs a future under it; see [`Guard::run`].
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock) and [`Guard::run`].
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the future and releases the lock.
+    pub async fn run<F: Future>(self, future: F) -> Result<F::Output, LockError> {
+        let guard = self.lock().await?;
+        guard.run(future).await
+    }
+}
+
+impl fmt::Debug for Mutex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mutex")
+            .field("key", &self.key)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}

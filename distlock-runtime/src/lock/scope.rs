@@ -1,0 +1,97 @@
+//! Lock scopes: which locks the code being polled is under, and which manager its attributes use.
+//!
+//! A scope is set while a body is polled, so it survives `.await` and moves between workers, and it ends with the body.
+//! Spawned tasks don't inherit it unless they are wrapped.
+
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+
+use super::Shared;
+use crate::engine::{Engine, Hold};
+use crate::key::LockKey;
+
+tokio::task_local! {
+    static SCOPE: Scope;
+}
+
+/// A chain of holds, innermost first, and a manager.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scope {
+    manager: Option<Arc<Shared>>,
+    holds: Option<Arc<Node>>,
+}
+
+#[derive(Debug)]
+struct Node {
+    hold: Weak<Hold>,
+    outer: Option<Arc<Node>>,
+}
+
+impl Scope {
+    /// The scope of the code being polled.
+    pub(crate) fn current() -> Self {
+        SCOPE.try_with(Clone::clone).unwrap_or_default()
+    }
+
+    pub(super) fn manager(self) -> Option<Arc<Shared>> {
+        self.manager
+    }
+
+    pub(crate) fn with_manager(mut self, manager: Arc<Shared>) -> Self {
+        self.manager = Some(manager);
+        self
+    }
+
+    pub(super) fn with_hold(self, hold: &Arc<Hold>) -> Self {
+        let node = Node { hold: Arc::downgrade(hold), outer: self.holds };
+        Self { manager: self.manager, holds: Some(Arc::new(node)) }
+    }
+
+    /// The innermost hold that isn't over.
+    pub(super) fn innermost(&self) -> Option<Arc<Hold>> {
+        self.live().next()
+    }
+
+    /// The hold on this key of this manager, if the code is under one.
+    pub(super) fn find(&self, engine: &Arc<Engine>, key: &LockKey) -> Option<Arc<Hold>> {
+        self.live().find(|hold| Arc::ptr_eq(hold.engine(), engine) && hold.lease().handle.key == *key)
+    }
+
+    fn live(&self) -> impl Iterator<Item = Arc<Hold>> {
+        std::iter::successors(self.holds.as_deref(), |node| node.outer.as_deref())
+            .filter_map(|node| node.hold.upgrade())
+            .filter(|hold| !hold.view().is_over())
+    }
+
+    /// Runs code in this scope.
+    pub(super) fn enter<T>(&self, code: impl FnOnce() -> T) -> T {
+        SCOPE.sync_scope(self.clone(), code)
+    }
+
+    pub(crate) fn wrap<F>(self, future: F) -> Scoped<F> {
+        Scoped { scope: self, future }
+    }
+}
+
+pin_project! {
+    /// A future that is polled in a lock scope; made by `LockManager::scope`, `LockManager::inherit` and `Guard::scope`.
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless polled"]
+    pub struct Scoped<F> {
+        scope: Scope,
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F: Future> Future for Scoped<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        this.scope.enter(|| this.future.poll(cx))
+    }
+}

@@ -1,0 +1,61 @@
+//! What the handles of one manager share, and the process default.
+
+use std::sync::{Arc, OnceLock};
+
+use super::Scope;
+use super::options::Options;
+use crate::engine::Engine;
+use crate::error::{ErrorKind, LockError};
+use crate::telemetry;
+use crate::ttl::{Ttl, Wait};
+
+/// What acquisitions use unless they say otherwise.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Defaults {
+    pub(crate) ttl: Ttl,
+    pub(crate) wait: Wait,
+}
+
+impl Defaults {
+    pub(crate) fn options(&self) -> Options {
+        Options {
+            ttl: self.ttl.as_duration(),
+            wait: self.wait,
+            reentrant: false,
+            max_hold: None,
+            hold_at_least: None,
+            template: telemetry::NO_TEMPLATE,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) defaults: Defaults,
+}
+
+static INSTALLED: OnceLock<Arc<Shared>> = OnceLock::new();
+
+/// Makes this the process default.
+pub(crate) fn install(shared: &Arc<Shared>) -> Result<(), LockError> {
+    INSTALLED.set(shared.clone()).map_err(|_| {
+        LockError::new(ErrorKind::Config, "install")
+            .detail("a lock manager is installed already")
+            .remedy("install once at start; use locks.scope(future) for another store or in tests")
+    })
+}
+
+/// The process default, if one is installed.
+pub(crate) fn installed() -> Option<Arc<Shared>> {
+    INSTALLED.get().cloned()
+}
+
+/// The manager for code that names none: the task's scope, else the process default.
+pub(super) fn current() -> Result<Arc<Shared>, LockError> {
+    Scope::current().manager().or_else(installed).ok_or_else(|| {
+        LockError::new(ErrorKind::Config, "lock").detail("no lock manager for this task").remedy(
+            "call locks.install() at start, wrap the call in locks.scope(…), or give the attribute locks = …",
+        )
+    })
+}

@@ -1,0 +1,149 @@
+//! Options of a manager.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{LockManager, connect};
+use crate::backend::Backend;
+use crate::clock::Clock;
+use crate::engine::{Engine, Host, Limits};
+use crate::error::{ErrorKind, LockError};
+use crate::lock::{Defaults, Shared};
+use crate::ttl::{Ttl, Wait};
+
+/// Builds a [`LockManager`].
+///
+/// ```no_run
+/// # async fn example() -> Result<(), distlock_runtime::LockError> {
+/// use std::time::Duration;
+/// let locks = distlock_runtime::LockManager::builder()
+///     .namespace("billing")
+///     .label("invoice-worker-3")
+///     .ttl(Duration::from_secs(10))
+///     .connect("redis://127.0.0.1:6379")
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nothing happens before connect()"]
+pub struct ManagerBuilder {
+    pub(super) namespace: Option<String>,
+    pub(super) label: Option<String>,
+    ttl: Duration,
+    wait: Wait,
+    limits: Limits,
+    strict: bool,
+    pub(super) clock: Clock,
+    host: Host,
+}
+
+impl ManagerBuilder {
+    pub(super) fn new() -> Self {
+        Self {
+            namespace: None,
+            label: None,
+            ttl: Ttl::DEFAULT.as_duration(),
+            wait: Wait::default(),
+            limits: Limits { waiters_per_key: 10_000, waiters: 100_000 },
+            strict: false,
+            clock: Clock::System,
+            host: Host::Thread,
+        }
+    }
+
+    /// Prefix of all keys in the store, 1 to 32 of `A-Z a-z 0-9 _ . -` (default `distlock`). Managers with different
+    /// namespaces don't see each other's locks. A URL's `namespace=` goes first.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Who this is, for people who look at a lock (default `host:pid`). A URL's `label=` goes first.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// The ttl of locks that don't say (default 30 s).
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// The wait budget of locks that don't say (default 10 s).
+    pub fn wait(mut self, wait: Wait) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// How many tasks of this process may wait: for one key (default 10 000) and in all (default 100 000).
+    pub fn max_waiters(mut self, per_key: usize, in_all: usize) -> Self {
+        self.limits = Limits { waiters_per_key: per_key, waiters: in_all };
+        self
+    }
+
+    /// Refuse to start when the store's settings can cost locks (such as an eviction policy that deletes keys), instead
+    /// of warning in the log.
+    pub fn strict(mut self) -> Self {
+        self.strict = true;
+        self
+    }
+
+    /// Runs clock and background work inside the caller's runtime, for tests with paused time.
+    #[cfg(feature = "testkit")]
+    pub(crate) fn paused(mut self) -> Self {
+        self.clock = Clock::Tokio;
+        self.host = Host::Task;
+        self
+    }
+
+    /// Connects by URL; see [`LockManager::connect`].
+    ///
+    /// # Errors
+    /// As [`LockManager::connect`], and `CONFIG` from [`strict`](Self::strict).
+    pub async fn connect(self, url: &str) -> Result<LockManager, LockError> {
+        let backend = connect::open(url, &self)?;
+        self.start(backend).await
+    }
+
+    /// A manager on a store of your own.
+    ///
+    /// # Errors
+    /// What the store's `ping` says, and `CONFIG` from [`strict`](Self::strict).
+    pub async fn backend(self, backend: Arc<dyn Backend>) -> Result<LockManager, LockError> {
+        self.start(backend).await
+    }
+
+    /// A manager that doesn't look whether the store is there: it connects at the first use.
+    ///
+    /// # Errors
+    /// `CONFIG`.
+    pub fn connect_lazily(self, url: &str) -> Result<LockManager, LockError> {
+        let backend = connect::open(url, &self)?;
+        self.launch(backend)
+    }
+
+    async fn start(self, backend: Arc<dyn Backend>) -> Result<LockManager, LockError> {
+        let strict = self.strict;
+        let locks = self.launch(backend)?;
+        locks.ping().await?;
+        let backend = locks.shared.engine.backend();
+        for warning in locks.ask("check", None, backend.check()).await? {
+            if strict && warning.severe {
+                return Err(LockError::new(ErrorKind::Config, "connect")
+                    .detail(warning.text)
+                    .remedy("mend the store's settings, or connect without strict()"));
+            }
+            tracing::warn!(store = backend.name(), code = warning.code, "{}", warning.text);
+        }
+        Ok(locks)
+    }
+
+    fn launch(self, backend: Arc<dyn Backend>) -> Result<LockManager, LockError> {
+        let defaults = Defaults { ttl: Ttl::new(self.ttl)?, wait: self.wait };
+        let label = self.label.unwrap_or_else(connect::default_label).into();
+        let engine = Engine::start(backend, self.clock, label, self.limits, self.host)?;
+        Ok(LockManager { shared: Arc::new(Shared { engine, defaults }) })
+    }
+}

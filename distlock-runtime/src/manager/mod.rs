@@ -1,0 +1,238 @@
+//! [`LockManager`]: connects, makes locks, looks at them, shuts down.
+
+mod builder;
+mod connect;
+mod shutdown;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::broadcast;
+
+pub use builder::ManagerBuilder;
+pub use shutdown::ShutdownReport;
+
+use crate::backend::{BackendError, Guarantees, HolderState, LockState};
+use crate::engine::LockEvent;
+use crate::error::{ErrorKind, LockError};
+use crate::key::LockKey;
+use crate::lock::{self, AsManager, Manager, Mutex, Scope, Scoped, Shared};
+use crate::record::Records;
+
+/// How long a look at the store may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The handle to a store of locks; cheap to clone. One per process and store is enough, also over many runtimes.
+///
+/// When the last handle and the last guard are gone, its background thread ends.
+#[derive(Clone)]
+pub struct LockManager {
+    shared: Arc<Shared>,
+}
+
+impl LockManager {
+    /// Connects by URL: `memory:`, `redis://…`, `rediss://…`.
+    ///
+    /// # Errors
+    /// `CONFIG` for a URL that isn't understood (the text says which part and how to mend it) or a feature that isn't
+    /// compiled in; `CONNECTION` when the store can't be reached; `PERMISSION` for wrong credentials.
+    ///
+    /// # Cancel safety
+    /// Yes.
+    pub async fn connect(url: &str) -> Result<Self, LockError> {
+        Self::builder().connect(url).await
+    }
+
+    /// The options that a URL can't give, or that you don't want in a string.
+    #[must_use]
+    pub fn builder() -> ManagerBuilder {
+        ManagerBuilder::new()
+    }
+
+    /// An exclusive lock on a key: text, or a [`LockKey`] built with `KeyWriter`. A key that can't be is reported by
+    /// `lock()`.
+    pub fn mutex<K>(&self, key: K) -> Mutex
+    where
+        K: TryInto<LockKey>,
+        K::Error: Into<LockError>,
+    {
+        Mutex::new(self.shared.clone(), key.try_into().map_err(Into::into))
+    }
+
+    /// Makes this the manager of every attribute that names none.
+    ///
+    /// # Errors
+    /// `CONFIG` if one is installed already.
+    pub fn install(&self) -> Result<(), LockError> {
+        lock::install(&self.shared)
+    }
+
+    /// The installed manager.
+    #[must_use]
+    pub fn installed() -> Option<Self> {
+        lock::installed().map(|shared| Self { shared })
+    }
+
+    /// Makes this the manager of the attributes that are called in `future`: for tests, or several stores in one process.
+    pub fn scope<F: Future>(&self, future: F) -> Scoped<F> {
+        Scope::current().with_manager(self.shared.clone()).wrap(future)
+    }
+
+    /// Gives a future that is about to be spawned the lock scope of the code that spawns it: its reentrant acquisitions
+    /// share the holds that this code is under, for as long as those last.
+    pub fn inherit<F: Future>(&self, future: F) -> Scoped<F> {
+        Scope::current().with_manager(self.shared.clone()).wrap(future)
+    }
+
+    /// The store's idempotency records.
+    ///
+    /// # Errors
+    /// `UNSUPPORTED` if the store has none.
+    pub fn records(&self) -> Result<Records, LockError> {
+        Records::new(self.shared.engine.clone())
+    }
+
+    /// What the store promises under which fault.
+    #[must_use]
+    pub fn guarantees(&self) -> Guarantees {
+        self.shared.engine.backend().guarantees()
+    }
+
+    /// Reaches the store and back.
+    ///
+    /// # Errors
+    /// `CONNECTION`, `PERMISSION`.
+    pub async fn ping(&self) -> Result<(), LockError> {
+        self.ask("ping", None, self.shared.engine.backend().ping()).await
+    }
+
+    /// A stream of what happens to this manager's locks. A listener that falls behind by more than 1024 events misses
+    /// some, and is told so.
+    #[must_use]
+    pub fn events(&self) -> Events {
+        Events { receiver: self.shared.engine.subscribe() }
+    }
+
+    /// How many leases (locks and idempotency claims) this manager holds.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.shared.engine.held()
+    }
+
+    /// The state of a lock: who holds it and for how long, how many wait. Hold count, token and waiting tasks are known
+    /// for locks that this process holds or waits for; elsewhere a process counts as one waiter.
+    ///
+    /// # Errors
+    /// `CONNECTION`, `PERMISSION`, `KEY_CONFLICT`, `CONFIG` for a key that can't be.
+    pub async fn inspect<K>(&self, key: K) -> Result<LockState, LockError>
+    where
+        K: TryInto<LockKey>,
+        K::Error: Into<LockError>,
+    {
+        let key = key.try_into().map_err(Into::into)?;
+        let state = self.ask("inspect", Some(&key), self.shared.engine.backend().inspect(&key)).await?;
+        Ok(self.with_local(state))
+    }
+
+    /// The locks now held whose key starts with `prefix` (raw keys aside), at most 10 000.
+    ///
+    /// # Errors
+    /// `CONNECTION`, `PERMISSION`.
+    pub async fn list(&self, prefix: &str) -> Result<Vec<LockState>, LockError> {
+        let states = self.ask("list", None, self.shared.engine.backend().list(prefix, 10_000)).await?;
+        Ok(states.into_iter().map(|state| self.with_local(state)).collect())
+    }
+
+    /// Takes a lock from whoever holds it, and hands it on. The holder learns of it at its next renewal or check at the
+    /// latest; what it does until then only the fencing token can stop. Logged with the reason at `warn`.
+    ///
+    /// Returns who held it; `None` if it was free.
+    ///
+    /// # Errors
+    /// `CONNECTION`, `PERMISSION`, `KEY_CONFLICT` for a value that isn't a lock of ours (it is left alone).
+    pub async fn force_release<K>(&self, key: K, reason: &str) -> Result<Option<HolderState>, LockError>
+    where
+        K: TryInto<LockKey>,
+        K::Error: Into<LockError>,
+    {
+        let key = key.try_into().map_err(Into::into)?;
+        let engine = &self.shared.engine;
+        let taken = self.ask("force release", Some(&key), engine.backend().force_release(&key)).await?;
+        if let Some(holder) = &taken {
+            tracing::warn!(%key, holder = holder.label.as_deref(), reason, "lock released by force");
+            engine.forced(&key, holder, reason);
+        }
+        Ok(taken)
+    }
+
+    async fn ask<T>(
+        &self,
+        operation: &'static str,
+        key: Option<&LockKey>,
+        call: impl Future<Output = Result<T, BackendError>>,
+    ) -> Result<T, LockError> {
+        match tokio::time::timeout(PATIENCE, call).await {
+            Ok(outcome) => outcome.map_err(|error| error.into_lock_error(operation, key)),
+            Err(_) => {
+                let error = LockError::new(ErrorKind::Connection, operation)
+                    .detail(format!("no reply within {} s", PATIENCE.as_secs()));
+                Err(match key {
+                    Some(key) => error.for_key(key),
+                    None => error,
+                })
+            }
+        }
+    }
+
+    fn with_local(&self, mut state: LockState) -> LockState {
+        let engine = &self.shared.engine;
+        let Some((lease, waiting)) = engine.local_state(&state.key) else { return state };
+        // The process stands in the store's queue with one entry at most; its other tasks are behind that.
+        state.waiters += waiting as u64;
+        if let (Some(holder), Some(lease), Some(view)) =
+            (&mut state.holder, lease, engine.local_view(&state.key).filter(|view| !view.is_over()))
+            && holder.owner == Some(lease.handle.owner)
+        {
+            holder.token = Some(view.token());
+            holder.hold_count = Some(view.guards());
+        }
+        state
+    }
+}
+
+impl AsManager for LockManager {
+    fn shared(&self) -> Manager {
+        Manager(self.shared.clone())
+    }
+}
+
+impl fmt::Debug for LockManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockManager").field("backend", self.shared.engine.backend()).finish_non_exhaustive()
+    }
+}
+
+/// The stream of lifecycle events; see [`LockManager::events`].
+#[derive(Debug)]
+pub struct Events {
+    receiver: broadcast::Receiver<LockEvent>,
+}
+
+impl Events {
+    /// The next event; `None` when the manager is gone. Events that were missed are skipped and logged.
+    ///
+    /// # Cancel safety
+    /// Yes.
+    pub async fn next(&mut self) -> Option<LockEvent> {
+        loop {
+            match self.receiver.recv().await {
+                Ok(event) => return Some(event),
+                Err(broadcast::error::RecvError::Lagged(missed)) => {
+                    tracing::warn!(missed, "a listener to lock events fell behind");
+                }
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+    }
+}

@@ -5,8 +5,18 @@
 //! |---|---|
 //! | [`server`] | real servers on free loopback ports, with admin helpers |
 //! | [`proxy`] | a RESP-aware proxy that puts faults between client and server |
+//! | [`procs`] | child processes that can be stopped and killed |
+//! | [`history`] | the record of who held what when, and its judge |
+//! | [`contend`] | the contest that every kind of lock is put through |
+//! | [`naive`] | locks that are wrong on purpose: the controls |
 //! | [`wait`] | waiting for conditions with a deadline, in place of sleeping |
+//! | [`soak`] | how long the long runs run |
 
+pub mod contend;
+pub mod history;
+pub mod naive;
+pub mod procs;
 pub mod proxy;
 pub mod server;
+pub mod soak;
 pub mod wait;

@@ -61,10 +61,11 @@ impl OwnerToken {
     /// The token as it stands in the store: 32 hex digits.
     #[must_use]
     pub fn to_hex(self) -> String {
-        use fmt::Write as _;
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut text = String::with_capacity(32);
         for byte in self.0 {
-            write!(text, "{byte:02x}").expect("writing to a String can't fail");
+            text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+            text.push(char::from(DIGITS[usize::from(byte & 15)]));
         }
         text
     }

@@ -8,6 +8,8 @@ mod guarantees;
 pub mod memory;
 mod posted;
 mod record;
+#[cfg(feature = "redis")]
+pub mod redis;
 mod request;
 
 use std::fmt;

@@ -31,6 +31,19 @@ impl RecordKey {
         Self(hash.finalize().into())
     }
 
+    /// Reads back what [`to_hex`](Self::to_hex) wrote.
+    #[must_use]
+    pub fn from_hex(text: &str) -> Option<Self> {
+        if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return None;
+        }
+        let mut bytes = [0; 32];
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * index..2 * index + 2], 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+
     /// 64 hex digits.
     #[must_use]
     pub fn to_hex(self) -> String {

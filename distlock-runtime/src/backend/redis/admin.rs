@@ -1,0 +1,134 @@
+//! Looking at locks, and taking them away.
+
+use redis::{Cmd, Value};
+
+use super::keys::glob_escaped;
+use super::{RedisBackend, error, script, value};
+use crate::backend::{BackendError, BackendErrorKind, HolderState, LockState};
+use crate::key::LockKey;
+
+/// How many keys the server looks at in one step of a scan.
+const SCAN: u32 = 500;
+
+impl RedisBackend {
+    pub(super) async fn look_at(&self, key: &LockKey) -> Result<LockState, BackendError> {
+        let reply = self
+            .connections
+            .run(&script::INSPECT, || {
+                let names = self.namespace.lock(key);
+                let mut call = script::INSPECT.call(3, 0, 512);
+                names.lock(&mut call);
+                names.queue(&mut call);
+                names.waiters(&mut call);
+                call
+            })
+            .await?;
+        let Value::Array(parts) = &reply.value else {
+            return Err(error::unexpected("inspect", &reply.value));
+        };
+        let (holder, waiters) = match parts.as_slice() {
+            [Value::BulkString(holder), Value::Int(remaining), Value::Int(waiters)] => {
+                (Some(value::holder_state(holder, *remaining)), waiters)
+            }
+            [Value::Nil, _, Value::Int(waiters)] => (None, waiters),
+            _ => return Err(error::unexpected("inspect", &reply.value)),
+        };
+        Ok(LockState::new(key.clone(), holder, waiters.unsigned_abs()))
+    }
+
+    pub(super) async fn take_away(&self, key: &LockKey) -> Result<Option<HolderState>, BackendError> {
+        let reply = self
+            .connections
+            .run(&script::FORCE_RELEASE, || {
+                let names = self.namespace.lock(key);
+                let mut call = script::FORCE_RELEASE.call(3, 1, 512);
+                names.lock(&mut call);
+                names.queue(&mut call);
+                names.waiters(&mut call);
+                call.arg(i32::from(key.is_raw()));
+                call
+            })
+            .await?;
+        match &reply.value {
+            Value::Nil => Ok(None),
+            Value::Int(-1) => Err(BackendError::refused(
+                BackendErrorKind::KeyConflict,
+                "the key holds a value that isn't a lock of distlock",
+            )),
+            Value::Array(parts) => match parts.as_slice() {
+                [Value::BulkString(holder), Value::Int(remaining)] => {
+                    Ok(Some(value::holder_state(holder, *remaining)))
+                }
+                _ => Err(error::unexpected("force_release", &reply.value)),
+            },
+            other => Err(error::unexpected("force_release", other)),
+        }
+    }
+
+    /// Walks over the keys step by step, never all at once; what was created or removed meanwhile may be missing.
+    pub(super) async fn held(&self, prefix: &str, limit: usize) -> Result<Vec<LockState>, BackendError> {
+        let pattern = format!("{}*", glob_escaped(&format!("{}{prefix}", self.namespace.prefix())));
+        let mut found = std::collections::BTreeMap::new();
+        let mut cursor = 0_u64;
+        loop {
+            let step = self
+                .connections
+                .command("list", || {
+                    let mut scan = redis::cmd("SCAN");
+                    scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN);
+                    scan
+                })
+                .await?;
+            let (next, names) = redis::from_redis_value::<(u64, Vec<Vec<u8>>)>(step)
+                .map_err(|failure| unreadable("list", &failure.to_string()))?;
+            for name in names {
+                if found.len() >= limit {
+                    break;
+                }
+                // A scan may give a key twice.
+                if !found.contains_key(&name)
+                    && let Some(state) = self.held_at(&name).await?
+                {
+                    found.insert(name, state);
+                }
+            }
+            if next == 0 || found.len() >= limit {
+                return Ok(found.into_values().collect());
+            }
+            cursor = next;
+        }
+    }
+
+    /// The lock under this name of the store, if there is one that is held.
+    async fn held_at(&self, name: &[u8]) -> Result<Option<LockState>, BackendError> {
+        let text = std::str::from_utf8(name).ok().and_then(|name| name.strip_prefix(self.namespace.prefix()));
+        let Some(key) = text.and_then(|text| LockKey::new(text).ok()) else { return Ok(None) };
+        let command = |verb: &'static str| {
+            move || {
+                let mut command: Cmd = redis::cmd(verb);
+                command.arg(name);
+                command
+            }
+        };
+        // Ready together, so they leave together.
+        let (holder, remaining) = tokio::join!(
+            self.connections.command("list", command("GET")),
+            self.connections.command("list", command("PTTL")),
+        );
+        match (holder, remaining) {
+            (Ok(Value::BulkString(holder)), Ok(Value::Int(remaining))) => Ok(value::read(&holder)
+                .map(|_| LockState::new(key, Some(value::holder_state(&holder, remaining)), 0))),
+            // Gone meanwhile, or somebody else's key of another type.
+            (Ok(_), Ok(_)) => Ok(None),
+            (Err(failure), _) if failure.kind() == BackendErrorKind::KeyConflict => Ok(None),
+            (Err(failure), _) | (_, Err(failure)) => Err(failure),
+        }
+    }
+}
+
+fn unreadable(operation: &str, why: &str) -> BackendError {
+    BackendError::refused(
+        BackendErrorKind::Script,
+        format!("redis gave an unexpected reply to {operation}: {why}"),
+    )
+}

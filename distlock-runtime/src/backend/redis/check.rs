@@ -1,0 +1,136 @@
+//! The look at the server's settings at start.
+
+use std::collections::HashMap;
+
+use redis::{Cmd, Value};
+
+use super::RedisBackend;
+use crate::backend::{BackendError, BackendErrorKind, Warning};
+
+/// Older servers lack commands that the scripts use.
+const OLDEST: (u32, u32) = (5, 0);
+/// Older servers have no RESP3, by which waiters are told.
+const PUSHES: (u32, u32) = (6, 0);
+
+impl RedisBackend {
+    pub(super) async fn check_settings(&self) -> Result<Vec<Warning>, BackendError> {
+        let mut warnings = Vec::new();
+        let memory = self.info("memory").await?;
+        warnings.extend(eviction(
+            &self.setting(&memory, "maxmemory-policy").await?,
+            &self.setting(&memory, "maxmemory").await?,
+        ));
+        if let Some(version) = self.info("server").await?.get("redis_version") {
+            warnings.extend(version_warning(version));
+        }
+        let replication = self.info("replication").await?;
+        if replication.get("role").is_some_and(|role| role != "master") {
+            warnings.push(Warning::new(
+                "READONLY",
+                "this server is a replica and takes no writes: connect to its primary",
+                true,
+            ));
+        }
+        Ok(warnings)
+    }
+
+    /// A setting from `CONFIG GET`, or what `INFO memory` says of it; empty if neither may be asked.
+    async fn setting(&self, info: &HashMap<String, String>, name: &str) -> Result<String, BackendError> {
+        let asked = self
+            .ask(|| {
+                let mut command = redis::cmd("CONFIG");
+                command.arg("GET").arg(name);
+                command
+            })
+            .await?;
+        let pairs = asked.and_then(|reply| redis::from_redis_value::<HashMap<String, String>>(reply).ok());
+        let configured = pairs.and_then(|mut pairs| pairs.remove(name));
+        Ok(configured.or_else(|| info.get(&name.replace('-', "_")).cloned()).unwrap_or_default())
+    }
+
+    async fn info(&self, section: &str) -> Result<HashMap<String, String>, BackendError> {
+        let asked = self
+            .ask(|| {
+                let mut command = redis::cmd("INFO");
+                command.arg(section);
+                command
+            })
+            .await?;
+        let text = asked.and_then(|reply| redis::from_redis_value::<String>(reply).ok()).unwrap_or_default();
+        let fields = text.lines().filter_map(|line| line.split_once(':'));
+        Ok(fields.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect())
+    }
+
+    /// The reply, or `None` if this user may not ask or the server doesn't know the question.
+    async fn ask(&self, build: impl Fn() -> Cmd + Send) -> Result<Option<Value>, BackendError> {
+        match self.connections.command("check", build).await {
+            Ok(reply) => Ok(Some(reply)),
+            Err(failure) if failure.kind() == BackendErrorKind::Unavailable => Err(failure),
+            Err(failure) => {
+                tracing::debug!(%failure, "a setting of redis can't be checked");
+                Ok(None)
+            }
+        }
+    }
+}
+
+fn eviction(policy: &str, limit: &str) -> Option<Warning> {
+    if policy.is_empty() || policy == "noeviction" {
+        return None;
+    }
+    // Without a limit nothing is evicted yet.
+    let severe = limit.parse::<u64>().is_ok_and(|bytes| bytes > 0);
+    Some(Warning::new(
+        "EVICTION",
+        format!(
+            "maxmemory-policy is {policy}: under memory pressure redis drops locks like cache entries; \
+             set it to noeviction, or use a server of its own for locks"
+        ),
+        severe,
+    ))
+}
+
+fn version_warning(version: &str) -> Option<Warning> {
+    let mut parts = version.split('.').map(|part| part.parse::<u32>());
+    let (Some(Ok(major)), Some(Ok(minor))) = (parts.next(), parts.next()) else { return None };
+    if (major, minor) < OLDEST {
+        return Some(Warning::new(
+            "VERSION",
+            format!("redis {version} is too old: 6.2 or newer is needed"),
+            true,
+        ));
+    }
+    ((major, minor) < PUSHES).then(|| {
+        Warning::new(
+            "VERSION",
+            format!("redis {version} can't push: waiters ask instead of being told"),
+            false,
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_policies_that_evict_are_reported_and_only_a_limit_makes_them_severe() {
+        assert_eq!(eviction("noeviction", "100"), None);
+        assert_eq!(eviction("", ""), None);
+        for policy in ["allkeys-lru", "volatile-ttl", "volatile-lfu"] {
+            let warning = eviction(policy, "1048576").unwrap();
+            assert_eq!((warning.code, warning.severe), ("EVICTION", true));
+            assert!(warning.text.contains(policy));
+            assert!(!eviction(policy, "0").unwrap().severe);
+        }
+    }
+
+    #[test]
+    fn old_servers_are_reported() {
+        assert_eq!(version_warning("7.0.15"), None);
+        assert_eq!(version_warning("6.0.1"), None);
+        assert!(!version_warning("5.0.14").unwrap().severe);
+        assert!(version_warning("4.0.9").unwrap().severe);
+        assert_eq!(version_warning("unstable"), None);
+    }
+}

@@ -1,0 +1,117 @@
+//! Sends what is ready in the same tick as one pipeline: the client's work per request is then paid once per batch.
+
+use std::sync::Arc;
+use std::task::Poll;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, RedisResult, Value};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use super::lane::{SendError, State};
+use crate::backend::PostedRelease;
+
+/// Most commands in one pipeline.
+const BATCH: usize = 512;
+/// Most pipelines under way at a time: more would only make them smaller.
+const UNDER_WAY: usize = 4;
+
+/// A command on its way to the batcher.
+#[derive(Debug)]
+pub(super) struct Op {
+    pub(super) command: Cmd,
+    pub(super) reply_to: ReplyTo,
+}
+
+/// Who gets the reply.
+#[derive(Debug)]
+pub(super) enum ReplyTo {
+    Caller(oneshot::Sender<Result<Value, SendError>>),
+    /// Nobody waits; without a reply the release falls back to its owner when this is dropped.
+    Posted(PostedRelease),
+}
+
+impl ReplyTo {
+    fn deliver(self, reply: Result<Value, SendError>) {
+        match self {
+            // A caller that has gone doesn't want it any more.
+            Self::Caller(caller) => drop(caller.send(reply)),
+            Self::Posted(release) => {
+                if let Ok(Value::Int(_)) = reply {
+                    release.done();
+                }
+            }
+        }
+    }
+}
+
+/// Runs until the lane and all that was queued are gone.
+pub(super) async fn send_batches(
+    mut queue: mpsc::UnboundedReceiver<Op>,
+    connection: MultiplexedConnection,
+    state: Arc<State>,
+) {
+    let places = Arc::new(Semaphore::new(UNDER_WAY));
+    let mut ops = Vec::with_capacity(BATCH);
+    while queue.recv_many(&mut ops, BATCH).await > 0 {
+        let place = Arc::clone(&places).acquire_owned().await.expect("never closed");
+        // Tasks that are ready now add theirs.
+        tokio::task::yield_now().await;
+        while ops.len() < BATCH
+            && let Ok(op) = queue.try_recv()
+        {
+            ops.push(op);
+        }
+        let mut connection = connection.clone();
+        let mut pipeline = Pipeline::with_capacity(ops.len());
+        let mut receivers = Vec::with_capacity(ops.len());
+        for Op { command, reply_to } in ops.drain(..) {
+            pipeline.add_command(command);
+            receivers.push(reply_to);
+        }
+        let count = receivers.len();
+        state.note_batch(count);
+        let mut exchange =
+            Box::pin(async move { connection.send_packed_commands(&pipeline, 0, count).await });
+        // Polled here first, so that batches enter the connection in order whatever task finishes them.
+        let first = std::future::poll_fn(|cx| Poll::Ready(exchange.as_mut().poll(cx))).await;
+        match first {
+            Poll::Ready(Err(_)) => {
+                state.retirement().announce();
+                deliver(receivers, &state, || Err(SendError::NotSent));
+            }
+            Poll::Ready(replies) => finish(receivers, &state, replies),
+            Poll::Pending => {
+                let state = Arc::clone(&state);
+                tokio::spawn(async move {
+                    tokio::select! {
+                        biased;
+                        replies = exchange => finish(receivers, &state, replies),
+                        () = state.retirement().wait() => deliver(receivers, &state, || Err(SendError::Lost(None))),
+                    }
+                    drop(place);
+                });
+            }
+        }
+    }
+}
+
+fn finish(receivers: Vec<ReplyTo>, state: &State, replies: RedisResult<Vec<Value>>) {
+    match replies {
+        Ok(values) => {
+            state.note_reply();
+            let mut values = values.into_iter();
+            deliver(receivers, state, || values.next().ok_or(SendError::Lost(None)));
+        }
+        Err(error) => {
+            state.retirement().announce();
+            deliver(receivers, state, || Err(SendError::Lost(Some(error.clone()))));
+        }
+    }
+}
+
+fn deliver(receivers: Vec<ReplyTo>, state: &State, mut reply: impl FnMut() -> Result<Value, SendError>) {
+    state.settled(receivers.len());
+    for receiver in receivers {
+        receiver.deliver(reply());
+    }
+}

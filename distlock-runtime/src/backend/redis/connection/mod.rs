@@ -1,0 +1,178 @@
+//! The connections: one per tokio runtime that calls, opened on first use, opened again when it broke or its runtime has
+//! gone. Commands that are ready together leave together.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `dial` | opening one connection |
+//! | `lane` | one connection and the rule which commands go straight through |
+//! | `batch` | the task that sends what is ready as one pipeline |
+//! | `slot` | the place of one runtime: its lane, or the one attempt to open it |
+
+mod batch;
+mod dial;
+mod lane;
+mod slot;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use redis::{Cmd, Value};
+use tokio::runtime::{Handle, Id};
+
+pub(super) use dial::{Dialer, PushHandler};
+pub(super) use lane::Lane;
+use lane::SendError;
+use slot::Slot;
+
+use super::error;
+use super::script::Script;
+use crate::backend::{BackendError, BackendErrorKind, PostedRelease};
+use crate::clock::{Clock, Moment};
+
+/// How often a command is sent again that certainly wasn't run: its connection had gone before, or its script wasn't
+/// loaded yet.
+const RESENDS: u32 = 3;
+
+/// All connections of one backend.
+#[derive(Debug)]
+pub(super) struct Connections {
+    dialer: Arc<Dialer>,
+    clock: Clock,
+    slots: ArcSwap<Vec<(Id, Arc<Slot>)>>,
+    /// Held while `slots` is changed.
+    changing: Mutex<()>,
+}
+
+/// A reply, and when its command was handed over at the latest.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) sent: Moment,
+    pub(super) value: Value,
+}
+
+impl Connections {
+    pub(super) fn new(dialer: Dialer, clock: Clock) -> Self {
+        Self { dialer: Arc::new(dialer), clock, slots: ArcSwap::default(), changing: Mutex::new(()) }
+    }
+
+    /// Where the server is, without credentials.
+    pub(super) fn address(&self) -> &str {
+        self.dialer.address()
+    }
+
+    /// Runs a script. `build` makes the call anew for each time that it has to be sent.
+    pub(super) async fn run(
+        &self,
+        script: &Script,
+        build: impl Fn() -> Cmd + Send,
+    ) -> Result<Reply, BackendError> {
+        let mut resends = RESENDS;
+        loop {
+            let (lane, reply) = self.exchange(script.name, &build).await?;
+            let Value::ServerError(failure) = &reply.value else { return Ok(reply) };
+            if failure.code() == "NOSCRIPT" && resends > 0 {
+                resends -= 1;
+                tracing::debug!(script = script.name, "loading a script that the server doesn't know");
+                let loaded = lane.send(script.load()).await;
+                if let Ok(Value::ServerError(failure)) = loaded {
+                    return Err(error::reply("SCRIPT LOAD", &failure));
+                }
+                continue;
+            }
+            return Err(refused(script.name, &lane, failure));
+        }
+    }
+
+    /// Runs one plain command.
+    pub(super) async fn command(
+        &self,
+        operation: &str,
+        build: impl Fn() -> Cmd + Send,
+    ) -> Result<Value, BackendError> {
+        let (lane, reply) = self.exchange(operation, &build).await?;
+        match &reply.value {
+            Value::ServerError(failure) => Err(refused(operation, &lane, failure)),
+            _ => Ok(reply.value),
+        }
+    }
+
+    /// Sends, if need be on a fresh connection, until there is a reply.
+    async fn exchange(
+        &self,
+        operation: &str,
+        build: &(impl Fn() -> Cmd + Send),
+    ) -> Result<(Arc<Lane>, Reply), BackendError> {
+        let mut resends = RESENDS;
+        loop {
+            let lane = self.lane().await?;
+            let sent = self.clock.now();
+            match lane.send(build()).await {
+                Ok(value) => return Ok((lane, Reply { sent, value })),
+                Err(SendError::NotSent) if resends > 0 => resends -= 1,
+                Err(SendError::NotSent) => {
+                    return Err(BackendError::refused(
+                        BackendErrorKind::Unavailable,
+                        format!("redis at {} closes every connection at once", self.address()),
+                    ));
+                }
+                Err(SendError::Lost(why)) => {
+                    return Err(error::lost(operation, self.address(), why.as_ref()));
+                }
+            }
+        }
+    }
+
+    /// Sends a release without waiting, in order with later calls of this runtime.
+    pub(super) fn post(&self, command: Cmd, release: PostedRelease) -> Result<(), PostedRelease> {
+        let lane = Handle::try_current().ok().and_then(|runtime| self.find(runtime.id())?.live());
+        match lane {
+            Some(lane) => lane.post(command, release),
+            None => Err(release),
+        }
+    }
+
+    /// The live connection of the calling runtime.
+    pub(super) async fn lane(&self) -> Result<Arc<Lane>, BackendError> {
+        let runtime = Handle::try_current().map_err(|_| {
+            BackendError::refused(
+                BackendErrorKind::Unsupported,
+                "redis can only be used inside a tokio runtime",
+            )
+        })?;
+        let slot = self.find(runtime.id()).unwrap_or_else(|| self.add(runtime.id(), None));
+        slot.lane(&self.dialer, &runtime).await
+    }
+
+    /// Makes the calling runtime the one that receives what the server pushes: its connection speaks RESP3 from now on.
+    pub(super) fn receive_pushes(&self, handler: PushHandler) {
+        self.add(Handle::current().id(), Some(handler));
+    }
+
+    fn find(&self, runtime: Id) -> Option<Arc<Slot>> {
+        let slots = self.slots.load();
+        slots.iter().find(|(id, _)| *id == runtime).map(|(_, slot)| Arc::clone(slot))
+    }
+
+    /// A slot for this runtime. Those of runtimes that have gone are dropped on this occasion.
+    fn add(&self, runtime: Id, pushes: Option<PushHandler>) -> Arc<Slot> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        if pushes.is_none()
+            && let Some(slot) = self.find(runtime)
+        {
+            return slot;
+        }
+        let slot = Arc::new(Slot::new(pushes));
+        let mut slots = Vec::clone(&self.slots.load());
+        slots.retain(|(id, slot)| *id != runtime && slot.is_in_use());
+        slots.push((runtime, Arc::clone(&slot)));
+        self.slots.store(Arc::new(slots));
+        slot
+    }
+}
+
+fn refused(operation: &str, lane: &Lane, failure: &redis::ServerError) -> BackendError {
+    if error::wants_new_connection(failure) {
+        lane.retire();
+    }
+    error::reply(operation, failure)
+}

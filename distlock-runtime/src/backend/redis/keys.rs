@@ -1,0 +1,170 @@
+//! The names of everything in the store (`docs/wire.md`).
+
+use std::io::Write as _;
+
+use redis::{Cmd, RedisWrite as _};
+
+use super::slot;
+use crate::backend::RecordKey;
+use crate::key::LockKey;
+
+/// A manager's namespace: what its keys start with.
+#[derive(Clone, Debug)]
+pub(super) struct Namespace {
+    name: String,
+    /// `name:`, in front of every lock.
+    prefix: String,
+}
+
+impl Namespace {
+    pub(super) fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), prefix: format!("{name}:") }
+    }
+
+    /// What the names of namespaced locks start with.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The names of one lock's keys.
+    pub(super) fn lock<'a>(&'a self, key: &'a LockKey) -> LockNames<'a> {
+        let prefix = if key.is_raw() { "" } else { self.prefix.as_str() };
+        let tag = slot::tag(slot::slot(prefix, key.as_str()));
+        LockNames { namespace: &self.name, prefix, key: key.as_str(), tag }
+    }
+
+    /// The channel of a manager.
+    pub(super) fn channel(&self, random: u64) -> String {
+        format!("{}!c:{random:016x}", self.name)
+    }
+
+    /// The hash of a record.
+    pub(super) fn record(&self, key: &RecordKey) -> String {
+        format!("{}!r:{}", self.name, key.to_hex())
+    }
+
+    /// The token counter in the slot of a record.
+    pub(super) fn record_counter(&self, record: &str) -> String {
+        format!("{}!{{{}}}!f", self.name, slot::tag(slot::slot("", record)))
+    }
+}
+
+/// The keys of one lock, all in the slot of the first. Written straight into a command, without a string for each.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LockNames<'a> {
+    namespace: &'a str,
+    prefix: &'a str,
+    key: &'a str,
+    tag: &'static str,
+}
+
+impl LockNames<'_> {
+    /// The lock itself: a string, the holder's value.
+    pub(super) fn lock(&self, command: &mut Cmd) {
+        parts(command, &[self.prefix, self.key]);
+    }
+
+    /// The counter of fencing tokens of this slot.
+    pub(super) fn counter(&self, command: &mut Cmd) {
+        parts(command, &[self.namespace, "!{", self.tag, "}!f"]);
+    }
+
+    /// Says that this acquisition was cancelled.
+    pub(super) fn tombstone(&self, command: &mut Cmd, owner: &str) {
+        parts(command, &[self.namespace, "!{", self.tag, "}!x:", owner]);
+    }
+
+    /// The waiting owners in order of arrival.
+    pub(super) fn queue(&self, command: &mut Cmd) {
+        parts(command, &[self.namespace, "!{", self.tag, "}!q:", self.prefix, self.key]);
+    }
+
+    /// What is known of each waiting owner.
+    pub(super) fn waiters(&self, command: &mut Cmd) {
+        parts(command, &[self.namespace, "!{", self.tag, "}!w:", self.prefix, self.key]);
+    }
+
+    /// The lock's name as a string.
+    #[cfg(test)]
+    fn name(&self) -> String {
+        format!("{}{}", self.prefix, self.key)
+    }
+}
+
+/// One argument made of several pieces.
+pub(super) fn parts(command: &mut Cmd, pieces: &[&str]) {
+    let mut argument = command.writer_for_next_arg();
+    for piece in pieces {
+        argument.write_all(piece.as_bytes()).expect("a command grows in memory");
+    }
+}
+
+/// `text` with the characters that have a meaning in a `MATCH` pattern escaped.
+pub(super) fn glob_escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '^' | '-' | '\\') {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redis::Arg;
+
+    fn names_of(names: LockNames<'_>) -> Vec<String> {
+        let mut command = Cmd::new();
+        names.lock(&mut command);
+        names.counter(&mut command);
+        names.tombstone(&mut command, "0f");
+        names.queue(&mut command);
+        names.waiters(&mut command);
+        command
+            .args_iter()
+            .map(|arg| match arg {
+                Arg::Simple(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+                _ => panic!("no cursor here"),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn all_keys_of_a_lock_share_its_slot() {
+        let namespace = Namespace::new("distlock");
+        for text in ["order:42", "{user}:1", "{}x", "{", "}{", "é*?[", "distlock!{0}!f"] {
+            for key in [LockKey::new(text).unwrap(), LockKey::raw(text).unwrap()] {
+                let names = namespace.lock(&key);
+                let lock = slot::slot("", &names.name());
+                for name in names_of(names) {
+                    assert_eq!(slot::slot("", &name), lock, "{name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_as_documented() {
+        let namespace = Namespace::new("ns");
+        let (key, raw) = (LockKey::new("a").unwrap(), LockKey::raw("ns:a").unwrap());
+        let tag = slot::tag(slot::slot("", "ns:a"));
+        let expected = [
+            "ns:a".to_owned(),
+            format!("ns!{{{tag}}}!f"),
+            format!("ns!{{{tag}}}!x:0f"),
+            format!("ns!{{{tag}}}!q:ns:a"),
+            format!("ns!{{{tag}}}!w:ns:a"),
+        ];
+        assert_eq!(names_of(namespace.lock(&key)), expected);
+        assert_eq!(names_of(namespace.lock(&raw)), expected, "one key in the store is one lock");
+        assert_eq!(namespace.channel(255), "ns!c:00000000000000ff");
+    }
+
+    #[test]
+    fn patterns_are_taken_literally() {
+        assert_eq!(glob_escaped("a*b[c]?\\-^é"), "a\\*b\\[c\\]\\?\\\\\\-\\^é");
+    }
+}

@@ -1,0 +1,160 @@
+//! Redis, one node: locks as string keys with a ttl, fencing tokens from a counter, waiting in a queue on the server
+//! with direct hand-over, idempotency records as hashes. The wire form is written down in `docs/wire.md`.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `options`, `url` | how to reach the server |
+//! | `connection/` | one connection per runtime, batching |
+//! | `keys`, `slot`, `value` | names and values in the store |
+//! | `script`, `lua/` | the scripts |
+//! | `locks`, `admin`, `check` | the operations |
+//! | `serve`, `wakeups`, `contention` | waiting: the subscription, who waits, which keys are busy |
+//! | `error` | from replies to error classes |
+
+mod admin;
+mod check;
+mod connection;
+mod contention;
+mod error;
+mod keys;
+mod locks;
+mod options;
+mod script;
+mod serve;
+mod slot;
+mod url;
+mod value;
+mod wakeups;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+pub use options::RedisOptions;
+
+use self::connection::{Connections, Dialer};
+use self::contention::Contention;
+use self::keys::Namespace;
+use self::wakeups::Wakeups;
+use super::{
+    AcquireRequest, Attempt, Backend, BackendError, Blocked, Guarantees, HolderState, LeaseHandle, LockState,
+    PostedRelease, Promise, Released, Renewal, Turn, Warning,
+};
+use crate::clock::Clock;
+use crate::key::LockKey;
+
+/// A store on one Redis server.
+///
+/// Locks are safe against everything but what the [guarantees](Backend::guarantees) name; a resource that compares
+/// fencing tokens stays safe under most of that too.
+pub struct RedisBackend {
+    connections: Connections,
+    namespace: Namespace,
+    label: String,
+    channel: String,
+    wakeups: Arc<Wakeups>,
+    contention: Contention,
+}
+
+impl RedisBackend {
+    /// A backend that connects when it is first used. Needs no runtime.
+    ///
+    /// # Errors
+    /// `Config` for a wrong namespace, unreadable certificate files, or TLS without the feature `redis-tls`.
+    pub fn open(options: &RedisOptions, clock: Clock) -> Result<Arc<Self>, BackendError> {
+        let namespace = Namespace::new(options.checked_namespace()?);
+        let dialer =
+            Dialer::new(options.connection_info()?, options.address(), options.connect_limit(), clock);
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(|failure| {
+            options::config("the operating system gave no random numbers").with_source(failure)
+        })?;
+        Ok(Arc::new(Self {
+            connections: Connections::new(dialer, clock),
+            channel: namespace.channel(u64::from_ne_bytes(random)),
+            namespace,
+            label: options.value_label(),
+            wakeups: Arc::default(),
+            contention: Contention::new(),
+        }))
+    }
+}
+
+#[async_trait]
+impl Backend for RedisBackend {
+    fn name(&self) -> &'static str {
+        "redis"
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        use Promise::{Fenced, Holds, NotApplicable, Violated};
+        Guarantees::new(
+            "Redis, one node",
+            [Violated, Fenced, Holds, Holds, Violated, Violated, NotApplicable, Violated, Violated],
+        )
+    }
+
+    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt, BackendError> {
+        self.attempt(request).await
+    }
+
+    /// A lock that was handed on is an invitation: the next attempt finds its own value, renews it to the full ttl and
+    /// draws its token, so that the lease's deadline always counts from a send time of ours.
+    async fn turn(&self, request: &AcquireRequest, blocked: &Blocked) -> Result<Turn, BackendError> {
+        self.wakeups.turn(request.owner, blocked.remaining()).await;
+        Ok(Turn::Again)
+    }
+
+    async fn renew(&self, leases: &[LeaseHandle]) -> Vec<Renewal> {
+        self.renew_all(leases).await
+    }
+
+    async fn release(&self, lease: &LeaseHandle, keep: Option<Duration>) -> Result<Released, BackendError> {
+        self.give_back(lease, keep).await
+    }
+
+    fn post_release(&self, release: PostedRelease) -> Result<(), PostedRelease> {
+        self.post(release)
+    }
+
+    async fn cancel(&self, request: &AcquireRequest) -> Result<(), BackendError> {
+        self.undo(request).await
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<LockState, BackendError> {
+        self.look_at(key).await
+    }
+
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockState>, BackendError> {
+        self.held(prefix, limit).await
+    }
+
+    async fn force_release(&self, key: &LockKey) -> Result<Option<HolderState>, BackendError> {
+        self.take_away(key).await
+    }
+
+    async fn ping(&self) -> Result<(), BackendError> {
+        self.connections.command("ping", || redis::cmd("PING")).await?;
+        Ok(())
+    }
+
+    async fn check(&self) -> Result<Vec<Warning>, BackendError> {
+        self.check_settings().await
+    }
+
+    async fn serve(&self) {
+        self.listen().await;
+    }
+}
+
+impl fmt::Debug for RedisBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisBackend")
+            .field("address", &self.connections.address())
+            .field("namespace", &self.namespace)
+            .field("label", &self.label)
+            .finish_non_exhaustive()
+    }
+}

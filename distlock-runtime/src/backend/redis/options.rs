@@ -1,0 +1,372 @@
+//! How to reach a Redis, as values instead of a URL.
+
+use std::fmt;
+#[cfg(feature = "redis-tls")]
+use std::path::Path;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
+
+use super::url;
+use crate::backend::{BackendError, BackendErrorKind};
+
+/// Longest namespace, in bytes.
+const MAX_NAMESPACE: usize = 32;
+/// Longest label, in bytes; the rest is cut off.
+const MAX_LABEL: usize = 64;
+/// A peer that doesn't acknowledge what was sent is given up after this long, so that a healed network is used at once
+/// and not when the kernel's back-off ends.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(5);
+/// How long a connection may be silent before the kernel asks whether the peer is still there.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+
+/// How to reach one Redis server, and what this manager is called there.
+///
+/// ```
+/// use distlock_runtime::backend::redis::RedisOptions;
+/// let options = RedisOptions::new("redis.internal").port(6380).tls().username("locks").password("secret").database(2);
+/// assert_eq!(options, RedisOptions::from_url("rediss://locks:secret@redis.internal:6380/2").unwrap());
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedisOptions {
+    address: Address,
+    username: Option<String>,
+    password: Option<String>,
+    database: u32,
+    namespace: String,
+    label: Option<String>,
+    connect_timeout: Duration,
+    ca: Option<PathBuf>,
+    client_certificate: Option<(PathBuf, PathBuf)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Address {
+    Tcp { host: String, port: u16, tls: bool },
+    Unix(PathBuf),
+}
+
+impl RedisOptions {
+    /// The port of a URL without one.
+    pub const DEFAULT_PORT: u16 = 6379;
+    /// The namespace of a URL without one.
+    pub const DEFAULT_NAMESPACE: &'static str = "distlock";
+    /// How long opening a connection may take, unless set otherwise.
+    pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+    /// A server by name or address, on the default port, without TLS or credentials.
+    #[must_use]
+    pub fn new(host: impl Into<String>) -> Self {
+        Self::at(Address::Tcp { host: host.into(), port: Self::DEFAULT_PORT, tls: false })
+    }
+
+    /// A server on this machine, through its socket file.
+    #[must_use]
+    pub fn unix_socket(path: impl Into<PathBuf>) -> Self {
+        Self::at(Address::Unix(path.into()))
+    }
+
+    /// From `redis://[user[:password]@]host[:port][/database][?parameters]`, `rediss://…` (TLS) or
+    /// `redis+unix:///path/to/socket[?parameters]`.
+    ///
+    /// Parameters: `namespace`, `label`, `connect_timeout` (such as `5s`); for TLS `ca`, `cert`, `key` (paths of PEM files); for
+    /// sockets `user`, `password`, `db`. Special characters in user and password are percent-encoded.
+    ///
+    /// # Errors
+    /// `Config`, naming what is wrong or unknown and what is known. The URL itself is never part of the text.
+    pub fn from_url(text: &str) -> Result<Self, BackendError> {
+        url::parse(text)
+    }
+
+    /// The TCP port.
+    #[must_use]
+    pub fn port(mut self, number: u16) -> Self {
+        if let Address::Tcp { port, .. } = &mut self.address {
+            *port = number;
+        }
+        self
+    }
+
+    /// Speaks TLS, and verifies the server's certificate for the host name against the well-known authorities or
+    /// [`ca`](Self::ca). Needs the feature `redis-tls`.
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        if let Address::Tcp { tls, .. } = &mut self.address {
+            *tls = true;
+        }
+        self
+    }
+
+    /// The ACL user.
+    #[must_use]
+    pub fn username(mut self, name: impl Into<String>) -> Self {
+        self.username = Some(name.into());
+        self
+    }
+
+    /// The password.
+    #[must_use]
+    pub fn password(mut self, secret: impl Into<String>) -> Self {
+        self.password = Some(secret.into());
+        self
+    }
+
+    /// The database's number.
+    #[must_use]
+    pub fn database(mut self, number: u32) -> Self {
+        self.database = number;
+        self
+    }
+
+    /// What all keys start with: 1 to 32 of `A-Z a-z 0-9 _ . -`. Managers that share locks share the namespace.
+    #[must_use]
+    pub fn namespace(mut self, name: impl Into<String>) -> Self {
+        self.namespace = name.into();
+        self
+    }
+
+    /// Who this process is, for people who look at a held lock; by default `host:pid`. Blanks and control characters
+    /// become `_`; cut after 64 bytes.
+    #[must_use]
+    pub fn label(mut self, text: impl Into<String>) -> Self {
+        self.label = Some(text.into());
+        self
+    }
+
+    /// How long opening a connection may take, handshakes included.
+    #[must_use]
+    pub fn connect_timeout(mut self, limit: Duration) -> Self {
+        self.connect_timeout = limit;
+        self
+    }
+
+    /// The authorities to trust instead of the well-known ones: a PEM file, read when the backend is opened.
+    #[must_use]
+    pub fn ca(mut self, path: impl Into<PathBuf>) -> Self {
+        self.ca = Some(path.into());
+        self
+    }
+
+    /// Shows this certificate to the server: two PEM files, read when the backend is opened.
+    #[must_use]
+    pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.client_certificate = Some((certificate.into(), key.into()));
+        self
+    }
+
+    fn at(address: Address) -> Self {
+        Self {
+            address,
+            username: None,
+            password: None,
+            database: 0,
+            namespace: Self::DEFAULT_NAMESPACE.to_owned(),
+            label: None,
+            connect_timeout: Self::DEFAULT_CONNECT_TIMEOUT,
+            ca: None,
+            client_certificate: None,
+        }
+    }
+
+    /// Where the server is, without credentials.
+    pub(super) fn address(&self) -> String {
+        match &self.address {
+            Address::Tcp { host, port, .. } if host.contains(':') => format!("[{host}]:{port}"),
+            Address::Tcp { host, port, .. } => format!("{host}:{port}"),
+            Address::Unix(path) => path.display().to_string(),
+        }
+    }
+
+    pub(super) fn connect_limit(&self) -> Duration {
+        self.connect_timeout
+    }
+
+    pub(super) fn checked_namespace(&self) -> Result<&str, BackendError> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+        if (1..=MAX_NAMESPACE).contains(&self.namespace.len()) && self.namespace.chars().all(allowed) {
+            return Ok(&self.namespace);
+        }
+        Err(config(format!(
+            "the namespace {:?} is not 1 to {MAX_NAMESPACE} characters of A-Z a-z 0-9 _ . -",
+            self.namespace
+        )))
+    }
+
+    /// What stands behind the owner token in a lock's value.
+    pub(super) fn value_label(&self) -> String {
+        let text = self.label.clone().unwrap_or_else(|| {
+            let name = rustix::system::uname();
+            format!("{}:{}", name.nodename().to_string_lossy(), std::process::id())
+        });
+        let mut label: String =
+            text.chars().map(|c| if c.is_whitespace() || c.is_control() { '_' } else { c }).collect();
+        label.truncate(label.floor_char_boundary(MAX_LABEL));
+        label
+    }
+
+    /// In the client library's terms, with the certificate files read.
+    pub(super) fn connection_info(&self) -> Result<ConnectionInfo, BackendError> {
+        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(UNACKNOWLEDGED);
+        let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+        #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+        let tcp = tcp.set_user_timeout(UNACKNOWLEDGED);
+        let mut redis = RedisConnectionInfo::default().set_db(self.database.into()).set_skip_set_lib_name();
+        if let Some(name) = &self.username {
+            redis = redis.set_username(name);
+        }
+        if let Some(secret) = &self.password {
+            redis = redis.set_password(secret);
+        }
+        let info = self.addr()?.into_connection_info().map_err(|error| config(error.to_string()))?;
+        self.with_certificates(info.set_redis_settings(redis).set_tcp_settings(tcp))
+    }
+
+    fn addr(&self) -> Result<ConnectionAddr, BackendError> {
+        match &self.address {
+            Address::Tcp { host, .. } if host.is_empty() => Err(config("the host is missing")),
+            Address::Tcp { host, port, tls: false } => {
+                if self.ca.is_some() || self.client_certificate.is_some() {
+                    return Err(config("ca, cert and key need TLS: use rediss://"));
+                }
+                Ok(ConnectionAddr::Tcp(host.clone(), *port))
+            }
+            Address::Tcp { host, port, tls: true } => tls_addr(host, *port),
+            Address::Unix(path) => Ok(ConnectionAddr::Unix(path.clone())),
+        }
+    }
+
+    #[cfg(not(feature = "redis-tls"))]
+    fn with_certificates(&self, info: ConnectionInfo) -> Result<ConnectionInfo, BackendError> {
+        Ok(info)
+    }
+
+    #[cfg(feature = "redis-tls")]
+    fn with_certificates(&self, info: ConnectionInfo) -> Result<ConnectionInfo, BackendError> {
+        if !matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
+            return Ok(info);
+        }
+        // The client library builds its TLS settings from the process' default provider.
+        if rustls::crypto::CryptoProvider::get_default().is_none() {
+            // Somebody else may have been faster; then theirs is used.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
+        let client_tls = match &self.client_certificate {
+            Some((certificate, key)) => Some(redis::ClientTlsConfig {
+                client_cert: read_pem("cert", certificate)?,
+                client_key: read_pem("key", key)?,
+            }),
+            None => None,
+        };
+        let root_cert = self.ca.as_deref().map(|path| read_pem("ca", path)).transpose()?;
+        let certificates = redis::TlsCertificates { client_tls, root_cert };
+        let client = redis::Client::build_with_tls(info, certificates)
+            .map_err(|error| config(format!("the TLS certificates can't be used: {error}")))?;
+        Ok(client.get_connection_info().clone())
+    }
+}
+
+#[cfg(feature = "redis-tls")]
+fn tls_addr(host: &str, port: u16) -> Result<ConnectionAddr, BackendError> {
+    Ok(ConnectionAddr::TcpTls { host: host.to_owned(), port, insecure: false, tls_params: None })
+}
+
+#[cfg(not(feature = "redis-tls"))]
+fn tls_addr(_: &str, _: u16) -> Result<ConnectionAddr, BackendError> {
+    Err(config("TLS (rediss://) needs the feature \"redis-tls\" of distlock; add it in Cargo.toml"))
+}
+
+#[cfg(feature = "redis-tls")]
+fn read_pem(parameter: &str, path: &Path) -> Result<Vec<u8>, BackendError> {
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+    let failed = |why: String| config(format!("{parameter}={}: {why}", path.display()));
+    let text = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
+    let usable = match parameter {
+        "key" => PrivateKeyDer::from_pem_slice(&text).is_ok(),
+        _ => CertificateDer::pem_slice_iter(&text).next().is_some_and(|first| first.is_ok()),
+    };
+    if usable { Ok(text) } else { Err(failed("no PEM that could be used in it".to_owned())) }
+}
+
+pub(super) fn config(detail: impl Into<String>) -> BackendError {
+    BackendError::refused(BackendErrorKind::Config, detail)
+}
+
+impl fmt::Debug for RedisOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisOptions")
+            .field("address", &self.address)
+            .field("username", &self.username)
+            .field("password", &self.password.as_ref().map(|_| "…"))
+            .field("database", &self.database)
+            .field("namespace", &self.namespace)
+            .field("label", &self.label)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("ca", &self.ca)
+            .field("client_certificate", &self.client_certificate)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn namespaces_are_checked() {
+        for good in ["a", "distlock", "A-z_0.9", &"n".repeat(32)] {
+            assert!(RedisOptions::new("h").namespace(good).checked_namespace().is_ok(), "{good}");
+        }
+        for bad in ["", "a:b", "a!b", "a{b", "é", "a b", &"n".repeat(33)] {
+            let error = RedisOptions::new("h").namespace(bad).checked_namespace().unwrap_err();
+            assert_eq!(error.kind(), BackendErrorKind::Config, "{bad}");
+        }
+    }
+
+    #[test]
+    fn labels_are_one_bounded_word() {
+        let label = |text: &str| RedisOptions::new("h").label(text).value_label();
+        assert_eq!(label("web 1\n2"), "web_1_2");
+        assert_eq!(label(&"é".repeat(50)).len(), 64);
+        let default = RedisOptions::new("h").value_label();
+        assert!(default.ends_with(&format!(":{}", std::process::id())), "{default}");
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let options = RedisOptions::new("h").username("u").password("hunter2");
+        assert!(!format!("{options:?}").contains("hunter2"));
+        assert!(!options.address().contains("hunter2"));
+        assert!(!format!("{:?}", options.connection_info().unwrap()).contains("hunter2"));
+    }
+
+    #[test]
+    fn certificates_need_tls() {
+        let error = RedisOptions::new("h").ca("ca.pem").connection_info().unwrap_err();
+        assert!(error.to_string().contains("rediss://"), "{error}");
+    }
+
+    #[cfg(feature = "redis-tls")]
+    #[test]
+    fn a_missing_or_broken_pem_file_is_named() {
+        let folder = std::env::temp_dir();
+        let missing = folder.join("distlock-no-such-file.pem");
+        let error = RedisOptions::new("h").tls().ca(&missing).connection_info().unwrap_err();
+        assert!(
+            error.to_string().starts_with("ca=") && error.to_string().contains("no-such-file"),
+            "{error}"
+        );
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let error =
+            RedisOptions::new("h").tls().client_certificate(source, source).connection_info().unwrap_err();
+        assert!(error.to_string().contains("no PEM"), "{error}");
+    }
+
+    #[cfg(not(feature = "redis-tls"))]
+    #[test]
+    fn tls_without_the_feature_names_it() {
+        let error = RedisOptions::new("h").tls().connection_info().unwrap_err();
+        assert!(error.to_string().contains("redis-tls"), "{error}");
+    }
+}

@@ -1,0 +1,52 @@
+//! The server-side scripts. Their contracts stand at the head of each `.lua` file and in `docs/wire.md`.
+
+use std::sync::OnceLock;
+
+use redis::Cmd;
+
+/// A script that lives in the binary and is called by its hash.
+#[derive(Debug)]
+pub(super) struct Script {
+    pub(super) name: &'static str,
+    text: &'static str,
+    hash: OnceLock<String>,
+}
+
+impl Script {
+    const fn new(name: &'static str, text: &'static str) -> Self {
+        Self { name, text, hash: OnceLock::new() }
+    }
+
+    /// The start of a call: `EVALSHA hash keys`, with room for what follows.
+    pub(super) fn call(&self, keys: usize, arguments: usize, bytes: usize) -> Cmd {
+        let mut command = Cmd::with_capacity(3 + keys + arguments, 64 + bytes);
+        command.arg("EVALSHA").arg(self.hash()).arg(keys);
+        command
+    }
+
+    /// Makes the server know the script.
+    pub(super) fn load(&self) -> Cmd {
+        let mut command = redis::cmd("SCRIPT");
+        command.arg("LOAD").arg(self.text);
+        command
+    }
+
+    fn hash(&self) -> &str {
+        self.hash.get_or_init(|| redis::Script::new(self.text).get_hash().to_owned())
+    }
+}
+
+/// A script made of these files, put together when the crate is compiled.
+macro_rules! script {
+    ($name:literal: $($file:literal),+) => {
+        Script::new($name, concat!($(include_str!(concat!("lua/", $file, ".lua"))),+))
+    };
+}
+
+pub(super) static ACQUIRE: Script = script!("acquire": "draw", "acquire");
+pub(super) static CANCEL: Script = script!("cancel": "queue", "hand_on", "cancel");
+pub(super) static ENTER: Script = script!("enter": "draw", "queue", "enter");
+pub(super) static FORCE_RELEASE: Script = script!("force_release": "queue", "hand_on", "force_release");
+pub(super) static INSPECT: Script = script!("inspect": "queue", "inspect");
+pub(super) static RELEASE: Script = script!("release": "queue", "hand_on", "release");
+pub(super) static RENEW: Script = script!("renew": "renew");

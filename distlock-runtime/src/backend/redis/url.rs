@@ -1,0 +1,203 @@
+//! `redis://`, `rediss://` and `redis+unix://` URLs, checked to the last parameter.
+
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
+use url::{Host, Url};
+
+use super::options::{RedisOptions, config};
+use crate::backend::BackendError;
+
+/// What every form takes.
+const COMMON: &[&str] = &["connect_timeout", "label", "namespace"];
+/// What only TLS takes.
+const TLS: &[&str] = &["ca", "cert", "key"];
+/// What a socket takes, whose URL has no place for it elsewhere.
+const SOCKET: &[&str] = &["db", "password", "user"];
+
+pub(super) fn parse(text: &str) -> Result<RedisOptions, BackendError> {
+    // The text may hold a password: it is never quoted in an error.
+    let url = Url::parse(text).map_err(|error| match error {
+        url::ParseError::InvalidPort => config("the port of the redis URL is not a number from 1 to 65535"),
+        error => config(format!("the redis URL can't be read: {error}")),
+    })?;
+    let options = match url.scheme() {
+        "redis" => network(&url)?,
+        "rediss" => network(&url)?.tls(),
+        "redis+unix" => socket(&url)?,
+        other => {
+            return Err(config(format!(
+                "{other}:// is not a redis URL; known: redis://, rediss://, redis+unix://"
+            )));
+        }
+    };
+    if url.fragment().is_some() {
+        return Err(config("a redis URL takes nothing behind '#'; percent-encode it in user and password"));
+    }
+    parameters(&url, options)
+}
+
+fn network(url: &Url) -> Result<RedisOptions, BackendError> {
+    let host = match url.host() {
+        Some(Host::Domain(name)) if !name.is_empty() => name.to_owned(),
+        Some(Host::Ipv4(address)) => address.to_string(),
+        Some(Host::Ipv6(address)) => address.to_string(),
+        _ => return Err(config("the redis URL has no host")),
+    };
+    if url.port() == Some(0) {
+        return Err(config("the port of the redis URL is not a number from 1 to 65535"));
+    }
+    let mut options = RedisOptions::new(host).port(url.port().unwrap_or(RedisOptions::DEFAULT_PORT));
+    if !url.username().is_empty() {
+        options = options.username(decoded("user", url.username())?);
+    }
+    if let Some(password) = url.password() {
+        options = options.password(decoded("password", password)?);
+    }
+    match url.path().strip_prefix('/').unwrap_or_default() {
+        "" => Ok(options),
+        number => Ok(options.database(database(number)?)),
+    }
+}
+
+fn socket(url: &Url) -> Result<RedisOptions, BackendError> {
+    if url.has_host() && url.host_str() != Some("") {
+        return Err(config(
+            "a socket URL has three slashes in front of its path: redis+unix:///run/redis.sock",
+        ));
+    }
+    match decoded("path", url.path())? {
+        path if path.len() > 1 => Ok(RedisOptions::unix_socket(path.into_owned())),
+        _ => Err(config("the redis URL has no socket path")),
+    }
+}
+
+fn parameters(url: &Url, mut options: RedisOptions) -> Result<RedisOptions, BackendError> {
+    let scheme = url.scheme();
+    let own = if scheme == "redis+unix" { SOCKET } else { TLS };
+    let (mut seen, mut certificate, mut key) = (Vec::new(), None, None);
+    for (name, value) in url.query_pairs() {
+        if !COMMON.contains(&&*name) && !own.contains(&&*name) {
+            let mut known: Vec<&str> = COMMON.iter().chain(own).copied().collect();
+            known.sort_unstable();
+            return Err(config(format!(
+                "unknown parameter \"{name}\" in the redis URL; known: {}",
+                known.join(", ")
+            )));
+        }
+        if seen.contains(&name) {
+            return Err(config(format!("the parameter \"{name}\" stands twice in the redis URL")));
+        }
+        options = match &*name {
+            "ca" => options.ca(&*value),
+            "connect_timeout" => match humantime::parse_duration(&value) {
+                Ok(limit) if !limit.is_zero() => options.connect_timeout(limit),
+                _ => {
+                    return Err(config(format!("connect_timeout={value} is not a time such as 5s or 500ms")));
+                }
+            },
+            "db" => options.database(database(&value)?),
+            "label" => options.label(&*value),
+            "namespace" => options.namespace(&*value),
+            "password" => options.password(&*value),
+            "user" => options.username(&*value),
+            "cert" => {
+                certificate = Some(value.into_owned());
+                options
+            }
+            _ => {
+                key = Some(value.into_owned());
+                options
+            }
+        };
+        seen.push(name);
+    }
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Ok(options.client_certificate(certificate, key)),
+        (None, None) => Ok(options),
+        _ => Err(config("cert and key belong together: give both, or none")),
+    }
+}
+
+fn database(text: &str) -> Result<u32, BackendError> {
+    text.parse().map_err(|_| config(format!("the database \"{text}\" of the redis URL is not a number")))
+}
+
+fn decoded<'a>(what: &str, text: &'a str) -> Result<Cow<'a, str>, BackendError> {
+    percent_decode_str(text)
+        .decode_utf8()
+        .map_err(|_| config(format!("the {what} of the redis URL is not UTF-8 once decoded")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::BackendErrorKind;
+    use std::time::Duration;
+
+    #[test]
+    fn every_part_arrives() {
+        let url = "rediss://us%40er:p%3Aw%2F%23@[::1]:7000/5?namespace=n&label=l&connect_timeout=250ms&ca=/c&cert=/a&key=/b";
+        let expected = RedisOptions::new("::1")
+            .port(7000)
+            .tls()
+            .username("us@er")
+            .password("p:w/#")
+            .database(5)
+            .namespace("n")
+            .label("l")
+            .connect_timeout(Duration::from_millis(250))
+            .ca("/c")
+            .client_certificate("/a", "/b");
+        assert_eq!(parse(url).unwrap(), expected);
+        assert_eq!(parse("redis://localhost").unwrap(), RedisOptions::new("localhost"));
+        assert_eq!(parse("redis://:pw@h/").unwrap(), RedisOptions::new("h").password("pw"));
+        assert_eq!(
+            parse("redis+unix:///run/my%20redis.sock?db=1&user=u&password=p%26q").unwrap(),
+            RedisOptions::unix_socket("/run/my redis.sock").database(1).username("u").password("p&q")
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_and_what_is_known_is_listed() {
+        for (url, expected) in [
+            ("redis://h?ttl=3", &["\"ttl\"", "ca, cert, connect_timeout, key, label, namespace"][..]),
+            ("redis+unix:///s?ca=x", &["\"ca\"", "connect_timeout, db, label, namespace, password, user"]),
+            ("redis://h?label=a&label=b", &["\"label\"", "twice"]),
+            ("redis://h:99999", &["port"]),
+            ("redis://h:0", &["port"]),
+            ("redis://h:port", &["port"]),
+            ("redis://h/one", &["\"one\"", "database"]),
+            ("redis://h/-1", &["\"-1\"", "database"]),
+            ("redis://h/1/2", &["\"1/2\"", "database"]),
+            ("redis://", &["host"]),
+            ("redis:///1", &["host"]),
+            ("http://h", &["http://", "redis://, rediss://, redis+unix://"]),
+            ("redis+unix://host/s", &["three slashes"]),
+            ("redis+unix:///", &["socket path"]),
+            ("rediss://h#insecure", &["'#'"]),
+            ("rediss://h?insecure=1", &["\"insecure\""]),
+            ("rediss://h?cert=/a", &["cert and key"]),
+            ("redis://h?connect_timeout=soon", &["connect_timeout=soon"]),
+            ("redis://h?connect_timeout=0s", &["connect_timeout=0s"]),
+            ("localhost:6379", &["redis://"]),
+            ("", &["can't be read"]),
+        ] {
+            let error = parse(url).unwrap_err();
+            assert_eq!(error.kind(), BackendErrorKind::Config, "{url}");
+            for part in expected {
+                assert!(error.to_string().contains(part), "{url}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_password_never_shows_in_an_error() {
+        for url in
+            ["redis://u:hunter2@h:x", "redis://u:hunter2@h/x?y=z", "redis://u:hunter2@", "foo://u:hunter2@h"]
+        {
+            let error = parse(url).unwrap_err();
+            assert!(!format!("{error:?}").contains("hunter2"), "{error}");
+        }
+    }
+}

@@ -1,14 +1,37 @@
-//! x
+//! At most one execution for each key, and its response replayed.
 mod body;
+mod builder;
+mod claim;
 mod codec;
+mod config;
 mod disposition;
+mod entry;
+mod execute;
+mod execution;
+mod executions;
 mod fidelity;
 mod fingerprint;
+mod future;
+mod held;
 mod key;
+mod layer;
+mod record;
+mod reply;
 mod request_body;
 mod scope;
-pub use self::body::*;
-pub use self::disposition::*;
-pub use self::key::*;
-pub use self::request_body::*;
-pub use self::scope::*;
+mod serve;
+mod service;
+mod waiters;
+
+pub use self::body::ResponseBody;
+pub use self::builder::{IdempotencyBuilder, Scoped, Unscoped};
+pub use self::config::{OnDisconnect, StoreDown};
+pub use self::disposition::{Disposition, Outcome, Preset};
+pub use self::execution::Execution;
+pub use self::executions::Executions;
+pub use self::future::ResponseFuture;
+pub use self::key::{IdempotencyKey, KeySyntax, MAX_KEY_CHARS};
+pub use self::layer::IdempotencyLayer;
+pub use self::request_body::RequestBody;
+pub use self::scope::{IntoScope, NoScope, Scope};
+pub use self::service::Idempotency;

@@ -57,6 +57,8 @@ kinds! {
     KeyReused = UNPROCESSABLE_ENTITY, "key-reused", "this idempotency key was used for a different request";
     /// 409: another request holds the lock. Not 503: contention says nothing about the server's health.
     LockBusy = CONFLICT, "lock-busy", "another request is being served; try again later";
+    /// 400: the request doesn't name what it would lock. Nothing was executed.
+    LockKeyInvalid = BAD_REQUEST, "lock-key-invalid", "the request does not say what it is about";
     /// 503: the lease was lost while the request was served; the handler was stopped.
     LockLost = SERVICE_UNAVAILABLE, "lock-lost", "the request was stopped half-way";
     /// 409: an earlier execution ended without a result; it may or may not have taken effect. Nothing runs again
@@ -71,7 +73,7 @@ kinds! {
     /// 403: the request has no scope (no authenticated caller) for its key. Nothing was executed.
     ScopeMissing = FORBIDDEN, "scope-missing", "an idempotency key needs an authenticated caller";
     /// 503: the store isn't reachable. Nothing was executed.
-    StoreUnavailable = SERVICE_UNAVAILABLE, "store-unavailable", "the request could not be protected against repetition";
+    StoreUnavailable = SERVICE_UNAVAILABLE, "store-unavailable", "the request can not be coordinated with others at the moment";
     /// 409: this execution outlived its lease and was replaced; its result doesn't count.
     Superseded = CONFLICT, "superseded", "the request was taken over by a later one";
 }

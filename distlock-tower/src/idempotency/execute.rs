@@ -1,0 +1,106 @@
+//! One execution under its claim: the handler runs, its outcome decides what becomes of the record.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use distlock_runtime::ClaimGuard;
+use distlock_runtime::backend::Settlement;
+use http::{Request, Response};
+use http_body::Body;
+use tower_service::Service;
+
+use super::body::ResponseBody;
+use super::config::OnDisconnect;
+use super::disposition::Disposition;
+use super::execution::Execution;
+use super::held::{HeldClaim, Standing};
+use super::record;
+use super::reply::Reply;
+use super::request_body::RequestBody;
+use super::serve::Keyed;
+use crate::BoxError;
+use crate::caller::{Called, Panicked, caught};
+use crate::problem::{Problem, ProblemKind};
+
+pub(super) async fn execute<S, ReqBody, ResBody>(
+    keyed: Keyed<S>,
+    guard: ClaimGuard,
+    mut reply: Reply<ResBody, S::Error>,
+) where
+    S: Service<Request<RequestBody<ReqBody>>, Response = Response<ResBody>>,
+    ResBody: Body<Data = Bytes>,
+    ResBody::Error: Into<BoxError>,
+{
+    let Keyed { entry, caller, key, request } = keyed;
+    let config = Arc::clone(&entry.config);
+    let rules = &config.rules;
+    let mut request = request.into_request();
+    request.extensions_mut().insert(Execution::new(key, guard.view(), guard.taken_over()));
+    let claim = HeldClaim::new(entry, guard);
+
+    let call = caught(caller.call(request));
+    let called = if rules.on_disconnect == OnDisconnect::Finish {
+        call.await
+    } else {
+        // The handler is dropped here, before its record is settled.
+        tokio::select! {
+            called = call => called,
+            () = reply.closed() => {
+                return match rules.on_disconnect {
+                    OnDisconnect::CancelThenRelease => drop(claim.settle(Settlement::Release).await),
+                    _ => drop(claim.settle(unknown(rules.retention)).await),
+                };
+            }
+        }
+    };
+    match called {
+        Ok(Called::Answered(response)) => answered(claim, response, reply).await,
+        Ok(Called::NotReady(error)) => {
+            claim.settle(Settlement::Release).await;
+            reply.send(Err(error));
+        }
+        Ok(Called::Failed(error)) => {
+            claim.settle(unknown(rules.retention)).await;
+            reply.send(Err(error));
+        }
+        Err(Panicked) => {
+            claim.settle(unknown(rules.retention)).await;
+            reply.send(Ok(config.refuse(&Problem::new(ProblemKind::HandlerPanicked))));
+        }
+    }
+}
+
+/// A response that isn't kept is settled before its client sees it, so that the next try meets the settled record.
+async fn answered<B, E>(claim: HeldClaim, response: Response<B>, reply: Reply<B, E>)
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let (head, body) = response.into_parts();
+    let config = Arc::clone(&claim.entry.config);
+    let rules = &config.rules;
+    let standing = match rules.classifier.classify(&head) {
+        Disposition::Store => return record::record(claim, head, body, rules.retention, reply).await,
+        Disposition::StoreFor(retain) => return record::record(claim, head, body, retain, reply).await,
+        Disposition::Tombstone => claim.settle(record::tombstone("not-storable", rules.retention)).await,
+        // What says "nothing happened" or "who knows" is true of this execution whoever owns the record now.
+        Disposition::Release => {
+            claim.settle(Settlement::Release).await;
+            Standing::Counts
+        }
+        Disposition::Unknown => {
+            claim.settle(unknown(rules.retention)).await;
+            Standing::Counts
+        }
+    };
+    let response = match standing {
+        Standing::Counts => Response::from_parts(head, ResponseBody::passing(body)),
+        Standing::Superseded(entry) => entry.successor().await,
+    };
+    reply.send(Ok(response));
+}
+
+fn unknown(retain: Duration) -> Settlement {
+    Settlement::Unknown { retain }
+}

@@ -1,0 +1,47 @@
+//! What a handler can know about the execution that it is.
+
+use distlock_runtime::{FencingToken, GuardRef};
+
+use super::key::IdempotencyKey;
+
+/// The execution that a handler is part of, in the request's extensions where the request had a key (with feature `axum`
+/// also an extractor).
+///
+/// An execution that stalls for longer than its lease may be replaced by another (after `CrashPolicy::Takeover`). Its record is
+/// safe then; side effects are only if they compare the [fence](Self::fence) too.
+#[derive(Clone, Debug)]
+pub struct Execution {
+    key: IdempotencyKey,
+    guard: GuardRef,
+    taken_over: bool,
+}
+
+impl Execution {
+    pub(super) fn new(key: IdempotencyKey, guard: GuardRef, taken_over: bool) -> Self {
+        Self { key, guard, taken_over }
+    }
+
+    /// The client's key.
+    #[must_use]
+    pub fn key(&self) -> &IdempotencyKey {
+        &self.key
+    }
+
+    /// The claim's fencing token: larger than that of every earlier execution under this key.
+    #[must_use]
+    pub fn fence(&self) -> FencingToken {
+        self.guard.fencing_token()
+    }
+
+    /// The claim: its validity, and the signal of its loss.
+    #[must_use]
+    pub fn guard(&self) -> &GuardRef {
+        &self.guard
+    }
+
+    /// Whether an earlier execution under this key died half-way and this one runs in its place.
+    #[must_use]
+    pub fn is_takeover(&self) -> bool {
+        self.taken_over
+    }
+}

@@ -1,0 +1,48 @@
+//! The layer.
+
+use std::sync::Arc;
+
+use distlock_runtime::LockManager;
+use tower_layer::Layer;
+
+use super::builder::IdempotencyBuilder;
+use super::config::Config;
+use super::executions::Executions;
+use super::service::Idempotency;
+
+/// Runs a request at most once for each key and replays its response. See the [module](super) for the whole story.
+#[derive(Clone, Debug)]
+pub struct IdempotencyLayer {
+    config: Arc<Config>,
+}
+
+impl IdempotencyLayer {
+    /// Settings for a layer on this manager's store. A scope must be chosen before there is a layer:
+    ///
+    /// ```compile_fail
+    /// # async fn demo(locks: distlock_runtime::LockManager) {
+    /// distlock_tower::IdempotencyLayer::builder(&locks).build();
+    /// # }
+    /// ```
+    pub fn builder(locks: &LockManager) -> IdempotencyBuilder {
+        IdempotencyBuilder::new(locks)
+    }
+
+    pub(super) fn new(config: Config) -> Self {
+        Self { config: Arc::new(config) }
+    }
+
+    /// The executions under way of all services of this layer, to wait for them at a shutdown.
+    #[must_use]
+    pub fn executions(&self) -> Executions {
+        self.config.executions.clone()
+    }
+}
+
+impl<S> Layer<S> for IdempotencyLayer {
+    type Service = Idempotency<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Idempotency::new(inner, Arc::clone(&self.config))
+    }
+}

@@ -1,0 +1,184 @@
+//! Life of a request with a key: its body is read in the client's future, everything after that happens in a task of its own.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body::Body;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tower_service::Service;
+use tracing::Instrument;
+
+use super::body::ResponseBody;
+use super::claim::{self, Verdict};
+use super::config::Config;
+use super::entry::Entry;
+use super::execute;
+use super::future::Answer;
+use super::key::IdempotencyKey;
+use super::reply::{self, Reply};
+use super::request_body::RequestBody;
+use super::scope::NoScope;
+use super::{fidelity, fingerprint};
+use crate::BoxError;
+use crate::caller::{Called, Caller};
+use crate::problem::{Problem, ProblemKind};
+
+/// A request with a key, read to its end.
+pub(super) struct Keyed<S> {
+    pub(super) entry: Entry,
+    pub(super) caller: Caller<S>,
+    pub(super) key: IdempotencyKey,
+    pub(super) request: Whole,
+}
+
+/// A request without its body's type.
+pub(super) struct Whole {
+    pub(super) parts: Parts,
+    pub(super) data: Bytes,
+    pub(super) trailers: Option<HeaderMap>,
+}
+
+impl Whole {
+    pub(super) fn into_request<B>(self) -> Request<RequestBody<B>> {
+        Request::from_parts(self.parts, RequestBody::buffered(self.data, self.trailers))
+    }
+}
+
+/// Reads the request and starts its task. Until then nothing is claimed, so a client that goes away early leaves no trace.
+pub(super) async fn buffered<S, ReqBody, ResBody>(
+    config: Arc<Config>,
+    caller: Caller<S>,
+    key: IdempotencyKey,
+    request: Request<ReqBody>,
+) -> Answer<ResBody, S::Error>
+where
+    S: Service<Request<RequestBody<ReqBody>>, Response = Response<ResBody>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    ReqBody: Body<Data = Bytes> + Send + 'static,
+    ReqBody::Error: Into<BoxError>,
+    ResBody: Body<Data = Bytes> + Send + 'static,
+    ResBody::Error: Into<BoxError>,
+{
+    let (parts, body) = request.into_parts();
+    let record = match config.scoping.record_key(&parts, &key) {
+        Ok(record) => record,
+        Err(error) => return Ok(config.refuse(&no_scope(error))),
+    };
+    let request = match read(parts, body, config.rules.request_limit).await {
+        Ok(request) => request,
+        Err(problem) => return Ok(config.refuse(&problem)),
+    };
+    let fingerprint = fingerprint::current(&request.parts, &request.data);
+    let entry = Entry { config: Arc::clone(&config), key: record, fingerprint };
+    let keyed = Keyed { entry, caller, key, request };
+
+    let (reply, answer) = reply::channel();
+    let running = config.executions.enter();
+    let task = async move {
+        let _running = running;
+        serve::<S, ReqBody, ResBody>(keyed, reply).await;
+    };
+    tokio::spawn(config.locks.inherit(task).in_current_span());
+    match answer.await {
+        Some(answer) => answer,
+        // The task died without an answer: its runtime is going away, or a layer's own code panicked.
+        None => Ok(config.refuse(&Problem::new(ProblemKind::HandlerPanicked))),
+    }
+}
+
+async fn serve<S, ReqBody, ResBody>(mut keyed: Keyed<S>, mut reply: Reply<ResBody, S::Error>)
+where
+    S: Service<Request<RequestBody<ReqBody>>, Response = Response<ResBody>> + Clone,
+    ResBody: Body<Data = Bytes>,
+    ResBody::Error: Into<BoxError>,
+{
+    match claim::obtain(&keyed.entry, &mut reply, || keyed.caller.park()).await {
+        Verdict::Execute(guard) => execute::execute(keyed, guard, reply).await,
+        Verdict::Answer(response) => reply.send(Ok(response)),
+        Verdict::Unprotected => reply.send(unprotected(keyed).await),
+        Verdict::Gone => {}
+    }
+}
+
+async fn unprotected<S, ReqBody, ResBody>(keyed: Keyed<S>) -> Answer<ResBody, S::Error>
+where
+    S: Service<Request<RequestBody<ReqBody>>, Response = Response<ResBody>>,
+{
+    match keyed.caller.call(keyed.request.into_request()).await {
+        Called::Answered(response) => {
+            let mut response = response.map(ResponseBody::passing);
+            response.headers_mut().insert(fidelity::STATUS, HeaderValue::from_static("unprotected"));
+            Ok(response)
+        }
+        Called::NotReady(error) | Called::Failed(error) => Err(error),
+    }
+}
+
+fn no_scope(error: NoScope) -> Problem {
+    match error {
+        NoScope::Missing => Problem::new(ProblemKind::ScopeMissing),
+        NoScope::Failed(error) => {
+            tracing::error!(%error, "the scope of an idempotency key could not be determined");
+            Problem::new(ProblemKind::ScopeFailed)
+        }
+    }
+}
+
+async fn read<B>(parts: Parts, body: B, limit: usize) -> Result<Whole, Problem>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let too_large = || Problem::new(ProblemKind::BodyTooLarge).detail(format!("the limit is {limit} bytes"));
+    if body.size_hint().lower() > limit as u64 {
+        return Err(too_large());
+    }
+    match Limited::new(body, limit).collect().await {
+        Ok(collected) => {
+            let trailers = collected.trailers().cloned();
+            Ok(Whole { parts, data: collected.to_bytes(), trailers })
+        }
+        Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
+        Err(error) => {
+            tracing::debug!(%error, "a request body could not be read");
+            Err(Problem::new(ProblemKind::BodyUnreadable))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Full;
+
+    use super::*;
+    use crate::testing::Frames;
+
+    async fn read_of<B>(body: B) -> Result<Bytes, ProblemKind>
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Into<BoxError>,
+    {
+        let parts = Request::new(()).into_parts().0;
+        read(parts, body, 4).await.map(|whole| whole.data).map_err(|problem| problem.kind())
+    }
+
+    #[tokio::test]
+    async fn the_limit_is_exact() {
+        assert_eq!(read_of(Full::from("four")).await.unwrap(), "four");
+        assert_eq!(read_of(Full::from("five!")).await, Err(ProblemKind::BodyTooLarge));
+    }
+
+    #[tokio::test]
+    async fn a_body_of_unknown_length_is_stopped_at_the_limit() {
+        let body = Frames::new(["ab", "cd", "e"]);
+        assert_eq!(read_of(body).await, Err(ProblemKind::BodyTooLarge));
+    }
+
+    #[tokio::test]
+    async fn a_broken_body_is_no_request() {
+        assert_eq!(read_of(Frames::new(["ab"]).then_fail()).await, Err(ProblemKind::BodyUnreadable));
+    }
+}

@@ -1,0 +1,130 @@
+//! The service.
+
+use std::future::{Future, poll_fn};
+use std::mem;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use distlock_runtime::{LockError, LockKey};
+use http::{Request, Response};
+use http_body::Body;
+use tower_service::Service;
+
+use super::body::LockedBody;
+use super::config::Config;
+use super::future::{Answer, LockedFuture};
+use super::held::HeldLock;
+use super::hold::Hold;
+use crate::BoxError;
+use crate::caller::{Called, Caller};
+use crate::problem::{Problem, ProblemKind};
+
+/// The service of a [`LockLayer`](super::LockLayer).
+#[derive(Clone, Debug)]
+pub struct Locked<S> {
+    inner: S,
+    config: Arc<Config>,
+}
+
+impl<S> Locked<S> {
+    pub(super) fn new(inner: S, config: Arc<Config>) -> Self {
+        Self { inner, config }
+    }
+}
+
+impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for Locked<S>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    ReqBody: Send + 'static,
+    ResBody: Body<Data = Bytes> + Send + 'static,
+    ResBody::Error: Into<BoxError>,
+{
+    type Response = Response<LockedBody<ResBody>>;
+    type Error = S::Error;
+    type Future = LockedFuture<S::Future, ResBody, S::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
+        if self.config.methods.as_ref().is_some_and(|methods| !methods.contains(request.method())) {
+            return LockedFuture::passing(self.inner.call(request));
+        }
+        let (parts, body) = request.into_parts();
+        let key = (self.config.key)(&parts);
+        let request = Request::from_parts(parts, body);
+        match key {
+            Ok(None) => LockedFuture::passing(self.inner.call(request)),
+            Ok(Some(key)) => {
+                let spare = self.inner.clone();
+                let caller = Caller::ready(mem::replace(&mut self.inner, spare));
+                LockedFuture::under_lock(Box::pin(serve(Arc::clone(&self.config), caller, key, request)))
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no lock key could be made of a request");
+                LockedFuture::told(self.config.refuse(&Problem::new(ProblemKind::LockKeyInvalid)))
+            }
+        }
+    }
+}
+
+async fn serve<S, ReqBody, ResBody>(
+    config: Arc<Config>,
+    mut caller: Caller<S>,
+    key: LockKey,
+    mut request: Request<ReqBody>,
+) -> Answer<ResBody, S::Error>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
+    ResBody: Body,
+{
+    let mut acquire = pin!(config.locks.mutex(key).ttl(config.ttl.as_duration()).wait(config.wait).lock());
+    // Who has to wait gives its place in the inner service to those who don't.
+    let granted = match poll_fn(|cx| Poll::Ready(acquire.as_mut().poll(cx))).await {
+        Poll::Ready(granted) => granted,
+        Poll::Pending => {
+            caller.park();
+            acquire.await
+        }
+    };
+    let mut hold = match granted {
+        Ok(guard) => Hold::new(guard),
+        Err(error) => return Ok(config.refuse_for(&error)),
+    };
+    request.extensions_mut().insert(hold.view());
+    request.extensions_mut().insert(HeldLock::new(hold.view()));
+    let called = {
+        let mut call = pin!(caller.call(request));
+        poll_fn(|cx| match hold.poll_lost(cx) {
+            Poll::Ready(error) => Poll::Ready(Err(error)),
+            Poll::Pending => call.as_mut().poll(cx).map(Ok),
+        })
+        .await
+    };
+    match called {
+        Ok(Called::Answered(response)) => Ok(response.map(|body| LockedBody::holding(body, hold))),
+        Ok(Called::NotReady(error) | Called::Failed(error)) => Err(error),
+        Err(lost) => Ok(config.refuse_for(&lost)),
+    }
+}
+
+impl Config {
+    fn refuse<B>(&self, problem: &Problem) -> Response<LockedBody<B>> {
+        tracing::debug!(problem = problem.kind().slug(), "request refused");
+        self.responder.respond(problem).map(LockedBody::told)
+    }
+
+    fn refuse_for<B>(&self, error: &LockError) -> Response<LockedBody<B>> {
+        let problem = Problem::from(error);
+        if problem.kind() == ProblemKind::LockBusy {
+            return self.refuse(&problem.status(self.busy_status));
+        }
+        tracing::error!(%error, "a request could not be served under its lock");
+        self.refuse(&problem)
+    }
+}

@@ -1,4 +1,25 @@
-//! tower layers
+//! Layers for tower, axum and tonic on distlock.
+//!
+//! | layer | gives |
+//! |---|---|
+//! | [`IdempotencyLayer`] | a request that carries a key runs at most once at a time; its response is kept and replayed |
+//! | [`LockLayer`] | one request at a time for each key, across all replicas |
+//!
+//! Both take any `tower` service of `http` requests whose body data is `Bytes` (axum 0.8, tonic 0.14, hyper) and answer
+//! refusals themselves, as `application/problem+json` unless a [`Responder`] says otherwise.
+//!
+//! # Where the layers go
+//! From the outside in: TLS, tracing and request ids, CORS, compression, authentication, rate limits, **idempotency**, **lock**,
+//! timeouts, handler.
+//!
+//! * Idempotency inside authentication: no 401 is kept, and nothing is replayed to a caller who has lost the right to see it.
+//! * Idempotency inside compression: what is kept is the plain body.
+//! * Timeouts inside idempotency: a 408 of theirs is an unknown outcome, not a lost record.
+//! * The lock inside idempotency: an execution whose client has gone runs on, so must its lock.
+//!
+//! # Features
+//! `axum`: extractors for [`Execution`] and [`HeldLock`], `IntoResponse` for [`Problem`], and fingerprints over the whole path in
+//! nested routers.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +33,8 @@ mod problem;
 mod testing;
 
 pub use idempotency::{
-    Disposition, Execution, IdempotencyLayer, KeySyntax, OnDisconnect, Outcome, Preset, Scope, StoreDown,
+    Disposition, Execution, Executions, IdempotencyKey, IdempotencyLayer, KeySyntax, OnDisconnect, Outcome,
+    Preset, Scope, StoreDown,
 };
 pub use lock::{HeldLock, LockLayer};
 pub use problem::{Problem, ProblemJson, ProblemKind, Responder};

@@ -101,7 +101,8 @@ async fn duplicates_execute_once_and_replay_byte_for_byte(store: Store) {
 
     async fn create(State(runs): State<Runs>, execution: Execution, body: Bytes) -> Response {
         let run = runs.run(execution.key().as_str()).await;
-        let mut response = (StatusCode::CREATED, [body, Bytes::from_static(b"\x00\xff")].concat()).into_response();
+        let mut response =
+            (StatusCode::CREATED, [body, Bytes::from_static(b"\x00\xff")].concat()).into_response();
         let headers = response.headers_mut();
         headers.insert("location", HeaderValue::from_str(&format!("/orders/{run}")).unwrap());
         headers.append("x-many", HeaderValue::from_static("one"));
@@ -168,7 +169,8 @@ async fn a_panic_is_an_unknown_outcome(store: Store) {
     let locks = store.manager().await;
     let runs = Runs::open();
     let server =
-        Server::start(Router::new().route("/", post(fail)).with_state(runs.clone()).layer(layer(&locks))).await;
+        Server::start(Router::new().route("/", post(fail)).with_state(runs.clone()).layer(layer(&locks)))
+            .await;
     let client = Client::new();
     client.send(server.post("/", "k", "")).await.assert_problem(500, "handler-panicked");
     client.send(server.post("/", "k", "")).await.assert_problem(409, "outcome-unknown");
@@ -453,6 +455,7 @@ async fn drain_waits_for_detached_executions(store: Store) {
 /// Names that [`HeaderMap`] compares in any order, so that the helper above means what it says.
 #[test]
 fn lasting_headers_notice_a_difference() {
-    let with = |value| HeaderMap::from_iter([(HeaderName::from_static("x"), HeaderValue::from_static(value))]);
+    let with =
+        |value| HeaderMap::from_iter([(HeaderName::from_static("x"), HeaderValue::from_static(value))]);
     assert_ne!(with("1"), with("2"));
 }

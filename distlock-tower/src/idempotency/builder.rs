@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock_runtime::backend::CrashPolicy;
-use distlock_runtime::{ErrorKind, LockError, LockManager, Ttl};
+use distlock_runtime::{CrashPolicy, ErrorKind, LockError, LockManager, Ttl};
 use http::request::Parts;
 use http::{HeaderName, Method, response};
 

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use distlock_runtime::{ClaimGuard, ClaimRequest, Claimed, LockError};
+use distlock_runtime::{ClaimGuard, ClaimRequest, Claimed, LockError, telemetry};
 use http::Response;
 use tokio::time::Instant;
 
@@ -45,7 +45,10 @@ pub(super) async fn obtain<B, E>(
             retain: rules.retention,
         };
         let record = match entry.config.records.claim(request).await {
-            Ok(Claimed::Execute(guard)) => return Verdict::Execute(guard),
+            Ok(Claimed::Execute(guard)) => {
+                telemetry::idempotent_request("executed");
+                return Verdict::Execute(guard);
+            }
             Ok(Claimed::Present(record)) => record,
             Err(error) => return store_failed(entry, &error),
         };
@@ -74,15 +77,13 @@ pub(super) async fn obtain<B, E>(
 }
 
 fn store_failed<B>(entry: &Entry, error: &LockError) -> Verdict<B> {
-    match entry.config.rules.store_down {
-        StoreDown::Refuse => {
-            tracing::error!(%error, "idempotency store failed, request refused");
-            let problem = Problem::new(ProblemKind::StoreUnavailable).retry_after(RETRY_AFTER);
-            Verdict::Answer(entry.config.refuse(&problem))
-        }
-        StoreDown::RunUnprotected => {
-            tracing::error!(%error, "idempotency store failed, request runs unprotected");
-            Verdict::Unprotected
-        }
+    // What won't pass by itself (a record that can't be read, missing rights) is no outage to work around.
+    if entry.config.rules.store_down == StoreDown::RunUnprotected && error.is_retryable() {
+        tracing::error!(%error, "idempotency store failed, request runs unprotected");
+        telemetry::idempotent_request("unprotected");
+        return Verdict::Unprotected;
     }
+    tracing::error!(%error, "idempotency store failed, request refused");
+    let problem = Problem::new(ProblemKind::StoreUnavailable).retry_after(RETRY_AFTER);
+    Verdict::Answer(entry.config.refuse(&problem))
 }

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use distlock_runtime::backend::CrashPolicy;
-use distlock_runtime::{LockManager, Records, Ttl};
+use distlock_runtime::{CrashPolicy, LockManager, Records, Ttl, telemetry};
 use http::{HeaderName, Method, Response};
 
 use super::body::ResponseBody;
@@ -75,6 +74,7 @@ impl Config {
     /// The response that refuses a request.
     pub(crate) fn refuse<B>(&self, problem: &Problem) -> Response<ResponseBody<B>> {
         tracing::debug!(problem = problem.kind().slug(), detail = problem.detail_text(), "request refused");
+        telemetry::idempotent_request(problem.kind().slug());
         told(self.rules.responder.respond(problem))
     }
 }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock_runtime::backend::{Fingerprint, Record, RecordKey, RecordState};
+use distlock_runtime::{Fingerprint, Record, RecordKey, RecordState, telemetry};
 use http::Response;
 
 use super::body::ResponseBody;
@@ -68,6 +68,7 @@ impl Entry {
 
 fn replay<B>(stored: StoredResponse) -> Response<ResponseBody<B>> {
     tracing::debug!(status = stored.status.as_u16(), "response replayed");
+    telemetry::idempotent_request("replayed");
     let headers = fidelity::replayed(&stored);
     let mut response = Response::new(ResponseBody::stored(stored.body, stored.trailers));
     *response.status_mut() = stored.status;

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use distlock_runtime::ClaimGuard;
-use distlock_runtime::backend::Settlement;
+use distlock_runtime::{ClaimGuard, Settlement};
 use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;

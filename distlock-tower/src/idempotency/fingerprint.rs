@@ -1,7 +1,7 @@
 //! What a request looks like: the same key with another request is a client's mistake, not a replay.
 
 use bytes::Bytes;
-use distlock_runtime::backend::Fingerprint;
+use distlock_runtime::Fingerprint;
 use http::Uri;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;

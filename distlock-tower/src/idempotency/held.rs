@@ -1,7 +1,7 @@
 //! A claim that is held, until it is settled one way or the other.
 
-use distlock_runtime::ClaimGuard;
-use distlock_runtime::backend::{Settled, Settlement};
+use distlock_runtime::{ClaimGuard, Settled, Settlement};
+use tokio::time::Instant;
 
 use super::entry::Entry;
 
@@ -31,14 +31,16 @@ impl HeldClaim {
     /// lives: the result counts then, the record stays in flight and nothing is deleted.
     pub(super) async fn settle(self, settlement: Settlement) -> Standing {
         let Self { entry, guard } = self;
-        let view = guard.view();
+        let fence = guard.fence();
+        // The guard is used up by the settlement; the lease it had left says whether a failure may still be mended.
+        let lease_ends = Instant::now() + guard.remaining();
         match guard.settle(settlement).await {
             Ok(Settled::Fenced) => {
-                tracing::warn!(fence = %view.fencing_token(), "an execution outlived its claim, its result was refused");
+                tracing::warn!(%fence, "an execution outlived its claim, its result was refused");
                 Standing::Superseded(entry)
             }
             Ok(_) => Standing::Counts,
-            Err(error) if view.is_valid() => {
+            Err(error) if Instant::now() < lease_ends => {
                 tracing::error!(%error, "an idempotency record could not be settled at once");
                 Standing::Counts
             }

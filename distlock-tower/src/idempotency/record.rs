@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use distlock_runtime::backend::Settlement;
+use distlock_runtime::Settlement;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Response, response};
 use http_body::{Body, Frame};

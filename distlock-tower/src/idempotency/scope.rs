@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use distlock_runtime::backend::RecordKey;
+use distlock_runtime::RecordKey;
 use http::request::Parts;
 
 use super::key::IdempotencyKey;

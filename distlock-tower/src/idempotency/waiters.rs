@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use distlock_runtime::backend::RecordKey;
+use distlock_runtime::RecordKey;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Waiters {

@@ -15,6 +15,7 @@ pub(crate) struct Config {
     pub(crate) locks: LockManager,
     pub(crate) key: Box<KeyFn>,
     pub(crate) methods: Option<Vec<Method>>,
+    pub(crate) template: &'static str,
     pub(crate) ttl: Ttl,
     pub(crate) wait: Duration,
     pub(crate) busy_status: StatusCode,

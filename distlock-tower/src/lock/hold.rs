@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use distlock_runtime::{Guard, GuardRef, LockError};
+use distlock_runtime::{Guard, LockError};
 
 /// A guard with its loss at hand for polling. Dropping it releases the lock.
 pub(super) struct Hold {
@@ -19,12 +19,12 @@ impl Hold {
         Self { guard, lost: Box::pin(async move { view.lost().await }) }
     }
 
-    pub(super) fn view(&self) -> GuardRef {
-        self.guard.view()
-    }
-
+    /// Asks the clock before it waits for the signal: after a pause nothing more may be sent.
     pub(super) fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<LockError> {
-        self.lost.as_mut().poll(cx)
+        match self.guard.check() {
+            Ok(()) => self.lost.as_mut().poll(cx),
+            Err(error) => Poll::Ready(error),
+        }
     }
 }
 

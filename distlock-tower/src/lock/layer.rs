@@ -47,6 +47,7 @@ impl LockLayer {
                 locks: locks.clone(),
                 key: Box::new(key),
                 methods: None,
+                template: "request",
                 ttl: Ttl::DEFAULT,
                 wait: Duration::from_secs(10),
                 busy_status: ProblemKind::LockBusy.status(),
@@ -83,6 +84,13 @@ impl LockLayerBuilder {
     /// How long a request waits for its turn; default 10 s.
     pub fn wait(mut self, limit: Duration) -> Self {
         self.config.wait = limit;
+        self
+    }
+
+    /// The label of these locks in metrics and spans: a template such as `order:<id>`, never a rendered key; default
+    /// `request`.
+    pub fn template(mut self, template: &'static str) -> Self {
+        self.config.template = template;
         self
     }
 

@@ -83,7 +83,8 @@ where
     S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
     ResBody: Body,
 {
-    let mut acquire = pin!(config.locks.mutex(key).ttl(config.ttl.as_duration()).wait(config.wait).lock());
+    let mutex = config.locks.mutex(key).template(config.template).ttl(config.ttl.as_duration());
+    let mut acquire = pin!(mutex.wait(config.wait).lock());
     // Who has to wait gives its place in the inner service to those who don't.
     let granted = match poll_fn(|cx| Poll::Ready(acquire.as_mut().poll(cx))).await {
         Poll::Ready(granted) => granted,
@@ -92,22 +93,16 @@ where
             acquire.await
         }
     };
-    let mut hold = match granted {
-        Ok(guard) => Hold::new(guard),
+    let guard = match granted {
+        Ok(guard) => guard,
         Err(error) => return Ok(config.refuse_for(&error)),
     };
-    request.extensions_mut().insert(hold.view());
-    request.extensions_mut().insert(HeldLock::new(hold.view()));
-    let called = {
-        let mut call = pin!(caller.call(request));
-        poll_fn(|cx| match hold.poll_lost(cx) {
-            Poll::Ready(error) => Poll::Ready(Err(error)),
-            Poll::Pending => call.as_mut().poll(cx).map(Ok),
-        })
-        .await
-    };
-    match called {
-        Ok(Called::Answered(response)) => Ok(response.map(|body| LockedBody::holding(body, hold))),
+    request.extensions_mut().insert(guard.view());
+    request.extensions_mut().insert(HeldLock::new(guard.view()));
+    match guard.run(caller.call(request)).await {
+        Ok(Called::Answered(response)) => {
+            Ok(response.map(|body| LockedBody::holding(body, Hold::new(guard))))
+        }
         Ok(Called::NotReady(error) | Called::Failed(error)) => Err(error),
         Err(lost) => Ok(config.refuse_for(&lost)),
     }

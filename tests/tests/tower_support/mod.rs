@@ -21,25 +21,25 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 /// No test waits longer than this for anything.
-pub const LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
 /// Where locks and records are kept.
 #[derive(Debug)]
-pub enum Store {
+pub(crate) enum Store {
     Memory(String),
     Redis(RedisServer),
 }
 
 impl Store {
-    pub fn memory() -> Self {
+    pub(crate) fn memory() -> Self {
         Self::Memory(format!("memory:test-{:016x}", fastrand::u64(..)))
     }
 
-    pub fn redis() -> Self {
+    pub(crate) fn redis() -> Self {
         Self::Redis(RedisServer::start(RedisOptions::new()).expect("redis-server starts"))
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         match self {
             Self::Memory(url) => url.clone(),
             Self::Redis(server) => server.url(),
@@ -47,7 +47,7 @@ impl Store {
     }
 
     /// A manager of its own, as another process would have.
-    pub async fn manager(&self) -> LockManager {
+    pub(crate) async fn manager(&self) -> LockManager {
         LockManager::connect(&self.url()).await.expect("the store is up")
     }
 }
@@ -64,26 +64,18 @@ macro_rules! on_every_store {
                 }
             )*
         }
-        mod redis {
-            $(
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $name() {
-                    super::$name($crate::tower_support::Store::redis()).await;
-                }
-            )*
-        }
     };
 }
 
 /// An HTTP server on a free loopback port; dropping it ends its accepting.
 #[derive(Debug)]
-pub struct Server {
-    pub address: SocketAddr,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
     task: JoinHandle<()>,
 }
 
 impl Server {
-    pub async fn start(router: Router) -> Self {
+    pub(crate) async fn start(router: Router) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound address");
         let task = tokio::spawn(async move {
@@ -92,16 +84,19 @@ impl Server {
         Self { address, task }
     }
 
-    pub fn uri(&self, path: &str) -> String {
+    pub(crate) fn uri(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
     /// A POST with an idempotency key.
-    pub fn post(&self, path: &str, key: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
-        Request::post(self.uri(path)).header("idempotency-key", key).body(Full::new(body.into())).expect("a request")
+    pub(crate) fn post(&self, path: &str, key: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
+        Request::post(self.uri(path))
+            .header("idempotency-key", key)
+            .body(Full::new(body.into()))
+            .expect("a request")
     }
 
-    pub fn plain(&self, method: Method, path: &str) -> Request<Full<Bytes>> {
+    pub(crate) fn plain(&self, method: Method, path: &str) -> Request<Full<Bytes>> {
         Request::builder().method(method).uri(self.uri(path)).body(Full::default()).expect("a request")
     }
 }
@@ -114,58 +109,64 @@ impl Drop for Server {
 
 /// A client with its own connections.
 #[derive(Clone, Debug)]
-pub struct Client(HyperClient<HttpConnector, Full<Bytes>>);
+pub(crate) struct Client(HyperClient<HttpConnector, Full<Bytes>>);
 
 impl Client {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(HyperClient::builder(TokioExecutor::new()).build_http())
     }
 
     /// The whole response.
-    pub async fn send(&self, request: Request<Full<Bytes>>) -> Reply {
-        tokio::time::timeout(LIMIT, self.try_send(request)).await.expect("an answer in time").expect("an answer")
+    pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Reply {
+        tokio::time::timeout(LIMIT, self.try_send(request))
+            .await
+            .expect("an answer in time")
+            .expect("an answer")
     }
 
-    pub async fn try_send(&self, request: Request<Full<Bytes>>) -> anyhow::Result<Reply> {
+    pub(crate) async fn try_send(&self, request: Request<Full<Bytes>>) -> anyhow::Result<Reply> {
         let (head, body) = self.0.request(request).await?.into_parts();
         let body = body.collect().await?.to_bytes();
         Ok(Reply { status: head.status, headers: head.headers, body })
     }
 
     /// The head, with the body still to come.
-    pub async fn start(&self, request: Request<Full<Bytes>>) -> http::Response<hyper::body::Incoming> {
-        tokio::time::timeout(LIMIT, self.0.request(request)).await.expect("an answer in time").expect("an answer")
+    pub(crate) async fn start(&self, request: Request<Full<Bytes>>) -> http::Response<hyper::body::Incoming> {
+        tokio::time::timeout(LIMIT, self.0.request(request))
+            .await
+            .expect("an answer in time")
+            .expect("an answer")
     }
 }
 
 /// A response as the client got it.
 #[derive(Clone, Debug)]
-pub struct Reply {
-    pub status: StatusCode,
-    pub headers: HeaderMap,
-    pub body: Bytes,
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
 }
 
 impl Reply {
-    pub fn is_replay(&self) -> bool {
+    pub(crate) fn is_replay(&self) -> bool {
         self.headers.get("idempotent-replayed").is_some_and(|value| value == "true")
     }
 
     /// The headers that a replay must bring again.
-    pub fn lasting_headers(&self) -> HeaderMap {
+    pub(crate) fn lasting_headers(&self) -> HeaderMap {
         let mut headers = self.headers.clone();
         headers.remove("date");
         headers.remove("idempotent-replayed");
         headers
     }
 
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
     /// Asserts that this is a problem of this kind.
     #[track_caller]
-    pub fn assert_problem(&self, status: u16, kind: &str) {
+    pub(crate) fn assert_problem(&self, status: u16, kind: &str) {
         let document: serde_json::Value = serde_json::from_slice(&self.body).unwrap_or_default();
         let found = (self.status.as_u16(), document["type"].as_str().unwrap_or_default());
         assert_eq!(found, (status, format!("urn:distlock:problem:{kind}").as_str()), "{}", self.text());
@@ -177,33 +178,33 @@ impl Reply {
 
 /// A response body whose frames a test sends one by one; its length isn't known.
 #[derive(Debug)]
-pub struct Frames(mpsc::UnboundedReceiver<Result<Frame<Bytes>, String>>);
+pub(crate) struct Frames(mpsc::UnboundedReceiver<Result<Frame<Bytes>, String>>);
 
 /// The test's end; dropping it ends the body.
 #[derive(Clone, Debug)]
-pub struct FrameSender(mpsc::UnboundedSender<Result<Frame<Bytes>, String>>);
+pub(crate) struct FrameSender(mpsc::UnboundedSender<Result<Frame<Bytes>, String>>);
 
-pub fn frames() -> (FrameSender, Frames) {
+pub(crate) fn frames() -> (FrameSender, Frames) {
     let (send, receive) = mpsc::unbounded_channel();
     (FrameSender(send), Frames(receive))
 }
 
 impl FrameSender {
-    pub fn data(&self, data: impl Into<Bytes>) {
+    pub(crate) fn data(&self, data: impl Into<Bytes>) {
         // A body that was dropped is for the test to notice elsewhere.
         let _ = self.0.send(Ok(Frame::data(data.into())));
     }
 
-    pub fn trailers(&self, trailers: HeaderMap) {
+    pub(crate) fn trailers(&self, trailers: HeaderMap) {
         let _ = self.0.send(Ok(Frame::trailers(trailers)));
     }
 
-    pub fn fail(&self) {
+    pub(crate) fn fail(&self) {
         let _ = self.0.send(Err("broken by the test".to_owned()));
     }
 
     /// Resolves when the body has been dropped.
-    pub async fn dropped(&self) {
+    pub(crate) async fn dropped(&self) {
         tokio::time::timeout(LIMIT, self.0.closed()).await.expect("the body is dropped in time");
     }
 }

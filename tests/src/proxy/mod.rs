@@ -21,6 +21,7 @@
 //!
 //! * `rule` - which command meets which fault
 //! * `state` - modes: what happens to everything that passes
+//! * `sweep` - the faults to run a whole scenario against, and the server's error lines
 //! * `log`, `command` - the record of all commands and their fates
 //! * `connection`, `turns`, `resp`, `door` - the works
 //!
@@ -33,6 +34,7 @@ mod log;
 mod resp;
 mod rule;
 mod state;
+mod sweep;
 mod turns;
 
 use std::{net::SocketAddr, sync::Arc, thread, time::Duration};
@@ -46,6 +48,7 @@ pub use self::{
     log::{Entry, Fate, Log},
     rule::{Fault, Rule, RuleHandle, Rules, Then, When},
     state::Mode,
+    sweep::{refusal, sweep},
 };
 use self::{
     door::Door,

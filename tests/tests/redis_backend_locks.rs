@@ -176,7 +176,8 @@ async fn release_hands_on_in_order_of_arrival() {
     let (_, lease, _) = held(&bench.backend, "k", 30_000).await;
     let (first, second) = (bench.other(), bench.other());
     let serving = [Serving::start(&first), Serving::start(&second)];
-    subscribers(&bench, 2).await;
+    listening(&bench, &first).await;
+    listening(&bench, &second).await;
     let (one, two) = (waiting("k", 30_000), waiting("k", 30_000));
     queued(&first, &one).await;
     queued(&second, &two).await;
@@ -205,7 +206,7 @@ async fn a_waiter_is_woken_by_push() {
     let bench = Bench::start().await;
     let waiter = bench.other();
     let _serving = Serving::start(&waiter);
-    subscribers(&bench, 1).await;
+    listening(&bench, &waiter).await;
     let mut slowest = Duration::ZERO;
     for _ in 0..20 {
         let (_, lease, _) = held(&bench.backend, "k", 30_000).await;
@@ -234,15 +235,15 @@ async fn dead_waiters_cost_no_time() {
     for _ in 0..5 {
         let dead = bench.other();
         let serving = Serving::start(&dead);
-        subscribers(&bench, 1).await;
+        listening(&bench, &dead).await;
         queued(&dead, &waiting("k", 30_000)).await;
         drop(serving);
         drop(dead);
-        subscribers(&bench, 0).await;
+        nobody_subscribed(&bench).await;
     }
     let alive = bench.other();
     let _serving = Serving::start(&alive);
-    subscribers(&bench, 1).await;
+    listening(&bench, &alive).await;
     let request = waiting("k", 30_000);
     let blocked = queued(&alive, &request).await;
     bench.backend.release(&lease, None).await.unwrap();
@@ -283,7 +284,8 @@ async fn a_cancelled_invitation_goes_to_the_next() {
     let (_, lease, _) = held(&bench.backend, "k", 30_000).await;
     let (first, second) = (bench.other(), bench.other());
     let _serving = [Serving::start(&first), Serving::start(&second)];
-    subscribers(&bench, 2).await;
+    listening(&bench, &first).await;
+    listening(&bench, &second).await;
     let (one, two) = (waiting("k", 30_000), waiting("k", 30_000));
     queued(&first, &one).await;
     queued(&second, &two).await;
@@ -468,7 +470,8 @@ fn a_posted_release_falls_back_when_its_runtime_goes() {
 async fn every_auxiliary_key_but_the_counters_has_a_ttl() {
     let bench = Bench::start().await;
     let serving = Serving::start(&bench.backend);
-    subscribers(&bench, 1).await;
+    listening(&bench, &bench.backend).await;
+    bench.server.flush().await.unwrap();
     let (request, lease, _) = held(&bench.backend, "k", 30_000).await;
     let waiter = waiting("k", 30_000);
     queued(&bench.backend, &waiter).await;
@@ -540,17 +543,12 @@ async fn many_tasks_share_one_connection() {
     assert_eq!(bench.server.client_count().await.unwrap(), before + 1);
 }
 
-async fn subscribers(bench: &Bench, count: usize) {
-    wait::until("the subscriptions", LIMIT, async || {
-        let channels: Vec<String> = bench.ask("PUBSUB CHANNELS distlock!c:*").await;
-        (channels.len() == count).then_some(())
+async fn nobody_subscribed(bench: &Bench) {
+    wait::until("the end of the subscription", LIMIT, async || {
+        bench.ask::<Vec<String>>("PUBSUB CHANNELS distlock!c:*").await.is_empty().then_some(())
     })
     .await
     .unwrap();
-    // The server knows before the client has seen the confirmation.
-    if count > 0 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// Keys that are neither counters nor tombstones.

@@ -44,6 +44,12 @@ impl RecordKey {
         Some(Self(bytes))
     }
 
+    /// The digest itself.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 32] {
+        self.0
+    }
+
     /// 64 hex digits.
     #[must_use]
     pub fn to_hex(self) -> String {

@@ -1,5 +1,5 @@
 //! What the suites of the Redis store share.
-#![allow(dead_code, reason = "each suite uses a part")]
+#![allow(dead_code, unreachable_pub, reason = "each suite uses a part")]
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,10 @@ use distlock_runtime::{
         redis::{RedisBackend, RedisOptions},
     },
 };
-use distlock_tests::server::{RedisOptions as ServerOptions, RedisServer};
+use distlock_tests::{
+    server::{RedisOptions as ServerOptions, RedisServer},
+    wait,
+};
 use redis::{FromRedisValue, aio::MultiplexedConnection};
 
 pub const LIMIT: Duration = Duration::from_secs(10);
@@ -66,6 +69,24 @@ impl Drop for Serving {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+/// Until the manager of this backend is told by push: its waiters name a channel from then on.
+pub async fn listening(bench: &Bench, backend: &RedisBackend) {
+    let key = format!("probe-{}", OwnerToken::random().unwrap().to_hex());
+    let _: String = bench.ask(&format!("SET distlock:{key} probe PX 60000")).await;
+    let waiters = format!("KEYS distlock!*!w:distlock:{key}");
+    wait::until("a manager that listens", LIMIT, async || {
+        let probe = waiting(&key, 1_000);
+        queued(backend, &probe).await;
+        let waiters = bench.ask::<Vec<String>>(&waiters).await.remove(0);
+        let entries: Vec<String> = bench.ask(&format!("HVALS {waiters}")).await;
+        backend.cancel(&probe).await.unwrap();
+        entries[0].contains("!c:").then_some(())
+    })
+    .await
+    .unwrap();
+    let _: i64 = bench.ask(&format!("DEL distlock:{key}")).await;
 }
 
 pub fn request(key: &str, ttl_ms: u64) -> AcquireRequest {

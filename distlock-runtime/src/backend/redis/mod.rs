@@ -7,7 +7,7 @@
 //! | `connection/` | one connection per runtime, batching |
 //! | `keys`, `slot`, `value` | names and values in the store |
 //! | `script`, `lua/` | the scripts |
-//! | `locks`, `admin`, `check` | the operations |
+//! | `locks`, `admin`, `check`, `records` | the operations |
 //! | `serve`, `wakeups`, `contention` | waiting: the subscription, who waits, which keys are busy |
 //! | `error` | from replies to error classes |
 
@@ -19,6 +19,7 @@ mod error;
 mod keys;
 mod locks;
 mod options;
+mod records;
 mod script;
 mod serve;
 mod slot;
@@ -40,7 +41,7 @@ use self::keys::Namespace;
 use self::wakeups::Wakeups;
 use super::{
     AcquireRequest, Attempt, Backend, BackendError, Blocked, Guarantees, HolderState, LeaseHandle, LockState,
-    PostedRelease, Promise, Released, Renewal, Turn, Warning,
+    PostedRelease, Promise, RecordStore, Released, Renewal, Turn, Warning,
 };
 use crate::clock::Clock;
 use crate::key::LockKey;
@@ -146,6 +147,10 @@ impl Backend for RedisBackend {
 
     async fn serve(&self) {
         self.listen().await;
+    }
+
+    fn records(self: Arc<Self>) -> Option<Arc<dyn RecordStore>> {
+        Some(self)
     }
 }
 

@@ -50,3 +50,7 @@ pub(super) static FORCE_RELEASE: Script = script!("force_release": "queue", "han
 pub(super) static INSPECT: Script = script!("inspect": "queue", "inspect");
 pub(super) static RELEASE: Script = script!("release": "queue", "hand_on", "release");
 pub(super) static RENEW: Script = script!("renew": "renew");
+pub(super) static RECORD_CLAIM: Script = script!("record_claim": "record", "draw", "record_claim");
+pub(super) static RECORD_LOOK_UP: Script = script!("record_look_up": "record", "record_look_up");
+pub(super) static RECORD_RENEW: Script = script!("record_renew": "record", "record_renew");
+pub(super) static RECORD_SETTLE: Script = script!("record_settle": "record", "record_settle");

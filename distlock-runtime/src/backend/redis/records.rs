@@ -1,0 +1,259 @@
+//! Idempotency records: a hash each, every transition one script.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use redis::Value;
+
+use super::locks::{milliseconds, renewals};
+use super::wakeups::{jittered, pause};
+use super::{RedisBackend, error, script};
+use crate::backend::{
+    BackendError, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Record, RecordKey, RecordLease, RecordState,
+    RecordStore, Renewal, Settled, Settlement,
+};
+use crate::token::FencingToken;
+
+/// How many claims one script call renews.
+const RENEWALS: usize = 100;
+/// Most managers that are told of one record's end; further ones ask.
+const WATCHERS: usize = 32;
+
+#[async_trait]
+impl RecordStore for RedisBackend {
+    async fn claim(&self, claim: &Claim) -> Result<ClaimOutcome, BackendError> {
+        let record = self.namespace.record(&claim.key);
+        let counter = self.namespace.record_counter(&record);
+        let owner = claim.owner.to_hex();
+        let fingerprint = written(claim.fingerprint);
+        let policy = match claim.after_crash {
+            CrashPolicy::Reject => "reject",
+            CrashPolicy::Takeover => "takeover",
+        };
+        let reply = self
+            .connections
+            .run(&script::RECORD_CLAIM, || {
+                let mut call = script::RECORD_CLAIM.call(2, 5, 512);
+                call.arg(&record).arg(&counter).arg(&owner).arg(&fingerprint);
+                call.arg(claim.lease.as_millis()).arg(policy).arg(kept(claim.retain));
+                call
+            })
+            .await?;
+        if let Value::Array(parts) = &reply.value
+            && let [Value::Int(1), Value::Int(fence), Value::Int(taken_over)] = parts[..]
+        {
+            let fence = FencingToken::new(fence.unsigned_abs());
+            return Ok(ClaimOutcome::Claimed { sent: reply.sent, fence, taken_over: taken_over == 1 });
+        }
+        present("claim", reply.value).map(ClaimOutcome::Present)
+    }
+
+    async fn renew_claims(&self, leases: &[RecordLease]) -> Vec<Renewal> {
+        let mut outcomes = Vec::with_capacity(leases.len());
+        for chunk in leases.chunks(RENEWALS) {
+            let renewed = self
+                .connections
+                .run(&script::RECORD_RENEW, || {
+                    let mut call = script::RECORD_RENEW.call(chunk.len(), 3 * chunk.len(), 192 * chunk.len());
+                    for lease in chunk {
+                        call.arg(self.namespace.record(&lease.key));
+                    }
+                    for lease in chunk {
+                        call.arg(lease.owner.to_hex());
+                    }
+                    for lease in chunk {
+                        call.arg(lease.fence.get());
+                    }
+                    for lease in chunk {
+                        call.arg(lease.ttl.as_millis());
+                    }
+                    call
+                })
+                .await;
+            outcomes.extend(renewals(chunk.len(), "renewing claims", renewed));
+        }
+        outcomes
+    }
+
+    async fn settle(&self, lease: &RecordLease, settlement: &Settlement) -> Result<Settled, BackendError> {
+        let record = self.namespace.record(&lease.key);
+        let owner = lease.owner.to_hex();
+        let (state, retain, payload) = match settlement {
+            Settlement::Complete { response, retain } => ("c", *retain, &response[..]),
+            Settlement::Release => ("r", Duration::ZERO, &b""[..]),
+            Settlement::Tombstone { reason, retain } => ("t", *retain, reason.as_bytes()),
+            Settlement::Unknown { retain } => ("u", *retain, &b""[..]),
+        };
+        let reply = self
+            .connections
+            .run(&script::RECORD_SETTLE, || {
+                let mut call = script::RECORD_SETTLE.call(1, 5, 256 + payload.len());
+                call.arg(&record)
+                    .arg(&owner)
+                    .arg(lease.fence.get())
+                    .arg(state)
+                    .arg(kept(retain))
+                    .arg(payload);
+                call
+            })
+            .await?;
+        match reply.value {
+            Value::Int(1) => Ok(Settled::Done),
+            Value::Int(0) => Ok(Settled::Fenced),
+            other => Err(error::unexpected("settle", &other)),
+        }
+    }
+
+    async fn look_up(&self, key: &RecordKey) -> Result<Option<Record>, BackendError> {
+        let record = self.namespace.record(key);
+        let reply = self
+            .connections
+            .run(&script::RECORD_LOOK_UP, || {
+                let mut call = script::RECORD_LOOK_UP.call(1, 0, 160);
+                call.arg(&record);
+                call
+            })
+            .await?;
+        match reply.value {
+            Value::Nil => Ok(None),
+            other => present("look up", other).map(Some),
+        }
+    }
+
+    async fn changed(&self, key: &RecordKey, at_most: Duration) {
+        // Whoever wants to know asks the store itself afterwards.
+        let _ = tokio::time::timeout(at_most, self.settled_or_lapsed(key)).await;
+    }
+}
+
+impl RedisBackend {
+    /// Until the record isn't in flight any more or its lease has lapsed.
+    async fn settled_or_lapsed(&self, key: &RecordKey) {
+        let watch = self.wakeups.watch(*key);
+        for asked in 0.. {
+            let mut told = pin!(watch.told());
+            told.as_mut().enable();
+            let fallback = jittered(pause(asked, self.wakeups.is_listening()));
+            let limit = match self.in_flight(key).await {
+                Ok(Some(remaining)) if remaining.is_zero() => return,
+                Ok(Some(remaining)) => fallback.min(remaining + Duration::from_millis(5)),
+                Ok(None) => return,
+                Err(failure) => {
+                    tracing::debug!(%failure, "a record can't be watched now");
+                    fallback
+                }
+            };
+            if tokio::time::timeout(limit, told).await.is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// How long the lease of a record in flight still runs; asks to be told when it ends.
+    async fn in_flight(&self, key: &RecordKey) -> Result<Option<Duration>, BackendError> {
+        let record = self.namespace.record(key);
+        let reply = self
+            .connections
+            .run(&script::RECORD_LOOK_UP, || {
+                let mut call = script::RECORD_LOOK_UP.call(1, 2, 192);
+                call.arg(&record).arg(&self.channel);
+                // Without a subscription there is nobody to tell.
+                call.arg(if self.wakeups.is_listening() { WATCHERS } else { 0 });
+                call
+            })
+            .await?;
+        match &reply.value {
+            Value::Nil => Ok(None),
+            Value::Array(parts) => match &parts[..] {
+                [_, _, Value::BulkString(remaining)] => parsed(remaining).map(Some),
+                _ => Err(error::unexpected("watch", &reply.value)),
+            },
+            other => Err(error::unexpected("watch", other)),
+        }
+    }
+}
+
+/// From `{0, state, fingerprint, remaining ms or response or reason}`.
+fn present(operation: &str, reply: Value) -> Result<Record, BackendError> {
+    let Value::Array(parts) = reply else { return Err(error::unexpected(operation, &reply)) };
+    let record = match <[Value; 4]>::try_from(parts) {
+        Ok(
+            [
+                Value::Int(0),
+                Value::BulkString(state),
+                Value::BulkString(fingerprint),
+                Value::BulkString(rest),
+            ],
+        ) => read(&state, &fingerprint, rest),
+        _ => None,
+    };
+    record.ok_or_else(|| {
+        // The reply itself isn't shown: it may be somebody's response.
+        BackendError::refused(
+            crate::backend::BackendErrorKind::Script,
+            format!("the record found by {operation} can't be read; it was written by another version"),
+        )
+    })
+}
+
+fn read(state: &[u8], fingerprint: &[u8], rest: Vec<u8>) -> Option<Record> {
+    let state = match state {
+        b"i" => RecordState::InFlight { remaining: parsed(&rest).ok()? },
+        b"c" => RecordState::Completed { response: Bytes::from(rest) },
+        b"t" => RecordState::Tombstone { reason: String::from_utf8(rest).ok()? },
+        b"u" => RecordState::Unknown,
+        _ => return None,
+    };
+    Some(Record { fingerprint: fingerprint_read(fingerprint)?, state })
+}
+
+fn parsed(milliseconds: &[u8]) -> Result<Duration, BackendError> {
+    let number = std::str::from_utf8(milliseconds).ok().and_then(|text| text.parse().ok());
+    number
+        .map(Duration::from_millis)
+        .ok_or_else(|| error::unexpected("look up", &Value::BulkString(milliseconds.to_vec())))
+}
+
+/// `<version>:<hex digest>`.
+fn written(fingerprint: Fingerprint) -> String {
+    use std::fmt::Write as _;
+    let mut text = format!("{}:", fingerprint.version);
+    for byte in fingerprint.digest {
+        write!(text, "{byte:02x}").expect("writing to a String can't fail");
+    }
+    text
+}
+
+fn fingerprint_read(text: &[u8]) -> Option<Fingerprint> {
+    let (version, digest) = std::str::from_utf8(text).ok()?.split_once(':')?;
+    Some(Fingerprint { version: version.parse().ok()?, digest: RecordKey::from_hex(digest)?.to_bytes() })
+}
+
+/// A key with a ttl of nothing would be gone at once.
+fn kept(retain: Duration) -> u64 {
+    milliseconds(retain).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fingerprints_round_trip() {
+        let fingerprint = Fingerprint { version: 7, digest: *b"0123456789abcdef0123456789ABCDEF" };
+        assert_eq!(fingerprint_read(written(fingerprint).as_bytes()), Some(fingerprint));
+        for broken in ["", "7", "x:00", "7:00", "70000:00", "\u{e9}:"] {
+            assert_eq!(fingerprint_read(broken.as_bytes()), None, "{broken}");
+        }
+    }
+
+    #[test]
+    fn records_of_other_versions_are_errors_without_their_contents() {
+        let part = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let reply = Value::Array(vec![Value::Int(0), part("z"), part("nonsense"), part("secret body")]);
+        let error = present("claim", reply).unwrap_err();
+        assert!(!format!("{error:?}").contains("secret"), "{error}");
+    }
+}

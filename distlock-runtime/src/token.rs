@@ -1,5 +1,6 @@
 //! Who holds a lock (owner token) and what a resource compares (fencing token).
 
+use std::cell::RefCell;
 use std::fmt;
 
 use crate::error::{ErrorKind, LockError};
@@ -49,13 +50,23 @@ impl OwnerToken {
     /// # Errors
     /// `CONFIG` if the operating system has no random numbers to give.
     pub fn random() -> Result<Self, LockError> {
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).map_err(|error| {
-            LockError::new(ErrorKind::Config, "owner token")
-                .detail("the operating system gave no random numbers")
-                .caused_by(error)
-        })?;
-        Ok(Self(bytes))
+        // Drawn from the operating system in batches: one call costs more than a whole in-memory lock.
+        POOL.with_borrow_mut(|pool| {
+            if pool.left == 0 {
+                getrandom::fill(&mut pool.bytes).map_err(|error| {
+                    LockError::new(ErrorKind::Config, "owner token")
+                        .detail("the operating system gave no random numbers")
+                        .caused_by(error)
+                })?;
+                pool.left = POOLED;
+            }
+            pool.left -= 1;
+            let token = &mut pool.bytes[pool.left * 16..][..16];
+            let mut bytes = [0; 16];
+            // Taken out, so that no token is left behind in memory to be drawn or read again.
+            bytes.swap_with_slice(token);
+            Ok(Self(bytes))
+        })
     }
 
     /// The token as it stands in the store: 32 hex digits.
@@ -87,6 +98,17 @@ impl OwnerToken {
     }
 }
 
+const POOLED: usize = 32;
+
+struct Pool {
+    bytes: [u8; POOLED * 16],
+    left: usize,
+}
+
+thread_local! {
+    static POOL: RefCell<Pool> = const { RefCell::new(Pool { bytes: [0; POOLED * 16], left: 0 }) };
+}
+
 impl fmt::Debug for OwnerToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "OwnerToken({:02x}{:02x}…)", self.0[0], self.0[1])
@@ -104,6 +126,8 @@ mod tests {
         assert_eq!(OwnerToken::from_hex("zz"), None);
         assert_eq!(OwnerToken::from_hex(&"g".repeat(32)), None);
         assert!(!format!("{token:?}").contains(&token.to_hex()[..8]));
-        assert_ne!(token, OwnerToken::random().unwrap());
+        let many: std::collections::HashSet<_> = (0..1000).map(|_| OwnerToken::random().unwrap()).collect();
+        assert_eq!(many.len(), 1000);
+        assert!(!many.contains(&OwnerToken([0; 16])));
     }
 }

@@ -78,6 +78,11 @@ impl View {
         self.guards.load(Ordering::Acquire)
     }
 
+    /// When this hold began.
+    pub(crate) fn acquired(&self) -> Moment {
+        self.acquired
+    }
+
     pub(crate) fn held_for(&self) -> Duration {
         self.clock.now() - self.acquired
     }
@@ -219,12 +224,13 @@ impl Hold {
     fn end(&mut self) -> Ending {
         self.ended = true;
         self.view.end();
-        let held_for = self.view.held_for();
+        let now = self.engine.clock().now();
+        let held_for = now - self.view.acquired;
         telemetry::held(self.view.template, held_for);
         self.engine
             .emit(|| LockEvent::Released { key: self.lease.handle.key.clone(), token: self.view.token });
         let keep = self.at_least.and_then(|least| least.checked_sub(held_for));
-        let (release, next) = self.engine.end_hold(&self.lease, self.seat);
+        let (release, next) = self.engine.end_hold(&self.lease, self.seat, now);
         Ending { release: release.then(|| (self.lease.handle(), keep)), next }
     }
 }

@@ -5,16 +5,18 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use tokio::sync::oneshot;
 
 use super::hold::{Source, is_healthy};
 use super::{Engine, Hold, Kept, Lease, View};
 use crate::backend::{AcquireRequest, BackendError, Grant, LeaseHandle, Mode};
+use crate::clock::Moment;
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::lease::{LeaseCell, LeaseId};
@@ -67,6 +69,8 @@ pub(crate) enum Place {
     Wait(Waiting),
 }
 
+type Shard = HashMap<LockKey, Slot, RandomState>;
+
 #[derive(Default)]
 struct Slot {
     queue: Option<Queue>,
@@ -76,16 +80,16 @@ struct Slot {
 }
 
 pub(super) struct LocalQueues {
-    shards: Box<[Mutex<HashMap<LockKey, Slot>>]>,
+    shards: Box<[Mutex<Shard>]>,
     hasher: RandomState,
 }
 
 impl LocalQueues {
     pub(super) fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hasher: RandomState::new() }
+        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hasher: RandomState::default() }
     }
 
-    fn shard(&self, key: &LockKey) -> MutexGuard<'_, HashMap<LockKey, Slot>> {
+    fn shard(&self, key: &LockKey) -> MutexGuard<'_, Shard> {
         let hash = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).expect("less than SHARDS");
         // No code of others runs under this lock, so a poisoned one is still whole.
         self.shards[hash].lock().unwrap_or_else(PoisonError::into_inner)
@@ -99,6 +103,16 @@ impl LocalQueues {
             shard.remove(key);
         }
         Some(step)
+    }
+
+    /// Sends away all who wait.
+    pub(super) fn dismiss(&self) {
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            for queue in shard.values_mut().filter_map(|slot| slot.queue.as_mut()) {
+                queue.dismiss();
+            }
+        }
     }
 
     pub(super) fn lost(&self, key: &LockKey, id: LeaseId) -> Option<LocalStep> {
@@ -119,6 +133,10 @@ impl Engine {
         let mut receiver = None;
         let entry = {
             let mut shard = self.queues.shard(key);
+            // Under the lock: whoever enters later than this is seen by the dismissal of a shutdown.
+            if self.is_closing() {
+                return Err(Refused::Closed);
+            }
             let queue = match shard.get_mut(key) {
                 Some(slot) => slot.queue.get_or_insert_with(KeyQueue::new),
                 None => shard.entry(key.clone()).or_default().queue.get_or_insert_with(KeyQueue::new),
@@ -137,14 +155,14 @@ impl Engine {
         let key = key.clone();
         match (entry, receiver) {
             (Entry::Wait, Some(inbox)) => {
-                let waiting = Waiting { engine, key, seat, inbox };
+                let waiting = Waiting { engine, key, seat, inbox, told: false };
                 if self.waiting.fetch_add(1, Ordering::AcqRel) >= self.limits.waiters {
                     drop(waiting);
                     return Err(Refused::TooMany);
                 }
                 Ok(Place::Wait(waiting))
             }
-            _ => Ok(Place::Drive(Driver { engine, key, seat, ask, ticket: None, finished: false })),
+            _ => Ok(Place::Drive(Driver::new(engine, key, seat, ask, None, false))),
         }
     }
 
@@ -166,8 +184,12 @@ impl Engine {
     }
 
     /// A hold ends. Whether its lease must be released at the store, and what is to be delivered after that.
-    pub(super) fn end_hold(self: &Arc<Self>, lease: &Arc<Lease>, seat: Seat) -> (bool, Option<Parcel>) {
-        let now = self.clock().now();
+    pub(super) fn end_hold(
+        self: &Arc<Self>,
+        lease: &Arc<Lease>,
+        seat: Seat,
+        now: Moment,
+    ) -> (bool, Option<Parcel>) {
         let healthy = !self.is_closing() && is_healthy(&lease.cell, now);
         let key = &lease.handle.key;
         let step = self.queues.event(key, |queue| queue.released(seat, now, healthy));
@@ -208,9 +230,7 @@ impl Engine {
         let Mailbox { sender, ask } = mailbox;
         let engine = self.clone();
         let delivery = match news {
-            News::Drive(ticket) => {
-                Delivery::Drive(Driver { engine, key: key.clone(), seat, ask, ticket, finished: false })
-            }
+            News::Drive(ticket) => Delivery::Drive(Driver::new(engine, key.clone(), seat, ask, ticket, true)),
             News::Granted(lease, token) => Delivery::Granted(self.hold(lease, token, seat, ask)),
         };
         Some(Parcel(Some((sender, delivery))))
@@ -255,10 +275,23 @@ pub(crate) struct Driver {
     seat: Seat,
     ask: Ask,
     ticket: Option<Ticket>,
+    /// The slot may have an error noted, by this driver or by the one before.
+    troubled: bool,
     finished: bool,
 }
 
 impl Driver {
+    fn new(
+        engine: Arc<Engine>,
+        key: LockKey,
+        seat: Seat,
+        ask: Ask,
+        ticket: Option<Ticket>,
+        troubled: bool,
+    ) -> Self {
+        Self { engine, key, seat, ask, ticket, troubled, finished: false }
+    }
+
     /// The next command to send. From here on its outcome is open until [`granted`](Self::granted) or
     /// [`settled`](Self::settled).
     pub(crate) fn request(&mut self, queue: bool) -> Result<AcquireRequest, LockError> {
@@ -281,7 +314,11 @@ impl Driver {
     }
 
     /// The store answered (`None`), or failed with this error.
-    pub(crate) fn trouble(&self, error: Option<&BackendError>) {
+    pub(crate) fn trouble(&mut self, error: Option<&BackendError>) {
+        if error.is_none() && !self.troubled {
+            return;
+        }
+        self.troubled = error.is_some();
         if let Some(slot) = self.engine.queues.shard(&self.key).get_mut(&self.key) {
             slot.trouble = error.cloned();
         }
@@ -329,15 +366,16 @@ impl Driver {
             tokens_left: grant.tokens,
         };
         engine.watch(id, Kept::Lock(lease.clone()), grant.sent, self.ask.max_hold);
-        let token = {
+        let view = {
             let mut shard = engine.queues.shard(&self.key);
-            let queue = shard.get_mut(&self.key).and_then(|slot| slot.queue.as_mut());
-            queue
-                .expect("a driver keeps its queue")
-                .granted(self.seat, tenure)
-                .expect("only the driver drives")
+            let slot = shard.get_mut(&self.key).expect("a driver keeps its slot");
+            let queue = slot.queue.as_mut().expect("a driver keeps its queue");
+            let token = queue.granted(self.seat, tenure).expect("only the driver drives");
+            let view = Arc::new(View::new(Source::Lock(lease.clone()), token, &engine, self.ask.template));
+            slot.view = Arc::downgrade(&view);
+            view
         };
-        engine.hold(lease, token, self.seat, self.ask)
+        Hold::new(engine, lease, view, self.seat, self.ask.hold_at_least)
     }
 }
 
@@ -362,18 +400,24 @@ pub(crate) struct Waiting {
     key: LockKey,
     seat: Seat,
     inbox: oneshot::Receiver<Delivery>,
+    told: bool,
 }
 
 impl Waiting {
-    /// The news, when they come. Cancel safe.
-    pub(crate) async fn news(&mut self) -> Delivery {
-        (&mut self.inbox).await.expect("a waiter's mailbox is kept until its news are delivered")
+    /// The news, when they come; `None` if the manager shut down. Cancel safe.
+    pub(crate) async fn news(&mut self) -> Option<Delivery> {
+        let news = (&mut self.inbox).await.ok();
+        self.told = true;
+        news
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
         self.engine.waiting.fetch_sub(1, Ordering::AcqRel);
+        if self.told {
+            return;
+        }
         let mut shard = self.engine.queues.shard(&self.key);
         if let Some(queue) = shard.get_mut(&self.key).and_then(|slot| slot.queue.as_mut()) {
             queue.leave(self.seat);

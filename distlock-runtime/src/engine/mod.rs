@@ -60,7 +60,7 @@ pub(crate) struct Engine {
     /// Releases on their way to the store.
     releasing: AtomicUsize,
     closing: AtomicBool,
-    /// Rung when the manager shuts down, so that waiting tasks go away.
+    /// Rung when the manager shuts down, so that tasks that ask the store go away.
     closed: Notify,
     events: broadcast::Sender<LockEvent>,
 }
@@ -232,6 +232,7 @@ impl Engine {
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Release);
         self.closed.notify_waiters();
+        self.queues.dismiss();
     }
 
     /// Waits for [`close`](Self::close).

@@ -31,13 +31,14 @@ pub(super) async fn acquire(shared: Arc<Shared>, key: LockKey, options: Options)
         Some(_) => error,
         None => error.for_key(&key),
     });
-    let waited = clock.now() - started;
     match &outcome {
         Ok(guard) => {
+            let waited = guard.hold().view().acquired().since(started);
             telemetry::acquired(template, if guard.is_reentry() { "reentered" } else { "granted" }, waited);
             tracing::debug!(lock = template, %key, token = %guard.fencing_token(), ?waited, "lock acquired");
         }
         Err(error) => {
+            let waited = clock.now() - started;
             telemetry::acquired(template, error.code(), waited);
             tracing::debug!(lock = template, %key, code = error.code(), ?waited, "lock not acquired");
         }
@@ -51,11 +52,10 @@ async fn inner(
     options: Options,
     started: Moment,
 ) -> Result<Guard, LockError> {
+    // A loop of acquires that never has to wait must still let other tasks of its worker run.
+    tokio::task::coop::consume_budget().await;
     let checked = options.check()?;
     let engine = &shared.engine;
-    if engine.is_closing() {
-        return Err(shut_down());
-    }
     if let Some(hold) = Scope::current().find(engine, key) {
         return reenter(&hold, &checked);
     }
@@ -100,8 +100,7 @@ async fn wait(
 ) -> Result<Hold, LockError> {
     let news = tokio::select! {
         biased;
-        news = waiting.news() => news,
-        () = engine.closed() => return Err(shut_down()),
+        news = waiting.news() => news.ok_or_else(shut_down)?,
         () = budget.used_up() => return Err(budget_error(engine, key, None, budget)),
     };
     drop(waiting);
@@ -266,6 +265,7 @@ fn refused_error(engine: &Engine, key: &LockKey, refused: &Refused) -> LockError
         Refused::TooMany => LockError::new(ErrorKind::TooManyWaiters, "lock")
             .detail("too many tasks of this process wait already")
             .remedy("wait for a shorter time, or raise max_waiters"),
+        Refused::Closed => shut_down(),
         Refused::Busy => {
             let error = LockError::new(ErrorKind::Busy, "lock");
             match local_holder(engine, key) {

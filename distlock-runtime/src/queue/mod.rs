@@ -91,6 +91,8 @@ pub(crate) enum Refused {
     Busy,
     /// The bound of waiters is reached.
     TooMany,
+    /// The manager shut down; decided above this room.
+    Closed,
 }
 
 /// What is to be done after an event. At most one task gets news, and at most one ticket or lease leaves.
@@ -208,6 +210,11 @@ impl<L: Clone, W> KeyQueue<L, W> {
         let before = self.waiters.len();
         self.waiters.retain(|waiter| waiter.seat != seat);
         self.waiters.len() < before
+    }
+
+    /// Everybody who waits is sent away; their mailboxes are dropped, which tells them.
+    pub(crate) fn dismiss(&mut self) {
+        self.waiters.clear();
     }
 
     /// A hold ends. `healthy` says that its lease has enough validity left to be handed on.

@@ -18,7 +18,7 @@ const SWEEP: usize = 4;
 
 #[derive(Default)]
 pub(super) struct Table {
-    locks: HashMap<LockKey, Lock>,
+    locks: HashMap<LockKey, Lock, foldhash::fast::RandomState>,
     last_token: u64,
     /// Keys in the order of their last grant, for the sweep.
     sweep: VecDeque<LockKey>,

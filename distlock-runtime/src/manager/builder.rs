@@ -103,8 +103,8 @@ impl ManagerBuilder {
     /// # Errors
     /// As [`LockManager::connect`], and `CONFIG` from [`strict`](Self::strict).
     pub async fn connect(self, url: &str) -> Result<LockManager, LockError> {
-        let backend = connect::open(url, &self)?;
-        self.start(backend).await
+        let opened = connect::open(url, &self)?;
+        self.label(opened.label).start(opened.backend).await
     }
 
     /// A manager on a store of your own.
@@ -120,8 +120,8 @@ impl ManagerBuilder {
     /// # Errors
     /// `CONFIG`.
     pub fn connect_lazily(self, url: &str) -> Result<LockManager, LockError> {
-        let backend = connect::open(url, &self)?;
-        self.launch(backend)
+        let opened = connect::open(url, &self)?;
+        self.label(opened.label).launch(opened.backend)
     }
 
     async fn start(self, backend: Arc<dyn Backend>) -> Result<LockManager, LockError> {

@@ -7,13 +7,19 @@ use crate::backend::Backend;
 use crate::backend::memory::MemoryBackend;
 use crate::error::{ErrorKind, LockError};
 
+/// A store that hasn't been reached yet, and how this process is called there.
+pub(super) struct Opened {
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) label: String,
+}
+
 /// `host:pid`.
 pub(super) fn default_label() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     format!("{host}:{}", std::process::id())
 }
 
-pub(super) fn open(url: &str, builder: &ManagerBuilder) -> Result<Arc<dyn Backend>, LockError> {
+pub(super) fn open(url: &str, builder: &ManagerBuilder) -> Result<Opened, LockError> {
     let label = builder.label.clone().unwrap_or_else(default_label);
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     match scheme {
@@ -34,25 +40,32 @@ pub(super) fn open(url: &str, builder: &ManagerBuilder) -> Result<Arc<dyn Backen
 }
 
 /// `memory:` is a store of its own, `memory:name` is shared by all who open that name in this process.
-fn memory(url: &str, label: &str, builder: &ManagerBuilder) -> Result<Arc<dyn Backend>, LockError> {
+fn memory(url: &str, label: &str, builder: &ManagerBuilder) -> Result<Opened, LockError> {
     let name = url.strip_prefix("memory:").unwrap_or_default().trim_start_matches("//");
     if name.contains(['?', '/', '#']) {
         return Err(wrong("memory: takes no parameters".to_owned(), "write memory: or memory:name"));
     }
-    if name.is_empty() {
-        return Ok(Arc::new(MemoryBackend::new(builder.clock, label)));
-    }
-    Ok(Arc::new(MemoryBackend::named(name, builder.clock, label)))
+    let store = match name {
+        "" => MemoryBackend::new(builder.clock, label),
+        name => MemoryBackend::named(name, builder.clock, label),
+    };
+    Ok(Opened { backend: Arc::new(store), label: label.to_owned() })
 }
 
 #[cfg(feature = "redis")]
-fn redis(url: &str, label: String, builder: &ManagerBuilder) -> Result<Arc<dyn Backend>, LockError> {
-    let _ = (url, label, builder);
-    Err(wrong("not wired".to_owned(), ""))
+fn redis(url: &str, label: String, builder: &ManagerBuilder) -> Result<Opened, LockError> {
+    use crate::backend::redis::{RedisBackend, RedisOptions};
+    let failed = |error: crate::backend::BackendError| error.into_lock_error("connect", None);
+    let mut options = RedisOptions::from_url(url).map_err(failed)?.or_label(label);
+    if let Some(namespace) = &builder.namespace {
+        options = options.or_namespace(namespace);
+    }
+    let backend = RedisBackend::open(&options, builder.clock).map_err(failed)?;
+    Ok(Opened { backend, label: options.value_label() })
 }
 
 #[cfg(not(feature = "redis"))]
-fn redis(_: &str, _: String, _: &ManagerBuilder) -> Result<Arc<dyn Backend>, LockError> {
+fn redis(_: &str, _: String, _: &ManagerBuilder) -> Result<Opened, LockError> {
     Err(wrong("this build has no Redis store".to_owned(), "switch on the feature \"redis\" of distlock"))
 }
 

@@ -45,7 +45,6 @@ impl LockManager {
     }
 
     /// The options that a URL can't give, or that you don't want in a string.
-    #[must_use]
     pub fn builder() -> ManagerBuilder {
         ManagerBuilder::new()
     }

@@ -35,7 +35,7 @@ pub struct RedisOptions {
     username: Option<String>,
     password: Option<String>,
     database: u32,
-    namespace: String,
+    namespace: Option<String>,
     label: Option<String>,
     connect_timeout: Duration,
     ca: Option<PathBuf>,
@@ -123,7 +123,14 @@ impl RedisOptions {
     /// What all keys start with: 1 to 32 of `A-Z a-z 0-9 _ . -`. Managers that share locks share the namespace.
     #[must_use]
     pub fn namespace(mut self, name: impl Into<String>) -> Self {
-        self.namespace = name.into();
+        self.namespace = Some(name.into());
+        self
+    }
+
+    /// The namespace, unless one is chosen already (by a URL).
+    #[must_use]
+    pub fn or_namespace(mut self, name: impl Into<String>) -> Self {
+        self.namespace.get_or_insert_with(|| name.into());
         self
     }
 
@@ -132,6 +139,13 @@ impl RedisOptions {
     #[must_use]
     pub fn label(mut self, text: impl Into<String>) -> Self {
         self.label = Some(text.into());
+        self
+    }
+
+    /// The label, unless one is chosen already (by a URL).
+    #[must_use]
+    pub fn or_label(mut self, text: impl Into<String>) -> Self {
+        self.label.get_or_insert_with(|| text.into());
         self
     }
 
@@ -162,7 +176,7 @@ impl RedisOptions {
             username: None,
             password: None,
             database: 0,
-            namespace: Self::DEFAULT_NAMESPACE.to_owned(),
+            namespace: None,
             label: None,
             connect_timeout: Self::DEFAULT_CONNECT_TIMEOUT,
             ca: None,
@@ -185,17 +199,18 @@ impl RedisOptions {
 
     pub(super) fn checked_namespace(&self) -> Result<&str, BackendError> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
-        if (1..=MAX_NAMESPACE).contains(&self.namespace.len()) && self.namespace.chars().all(allowed) {
-            return Ok(&self.namespace);
+        let namespace = self.namespace.as_deref().unwrap_or(Self::DEFAULT_NAMESPACE);
+        if (1..=MAX_NAMESPACE).contains(&namespace.len()) && namespace.chars().all(allowed) {
+            return Ok(namespace);
         }
         Err(config(format!(
             "the namespace {:?} is not 1 to {MAX_NAMESPACE} characters of A-Z a-z 0-9 _ . -",
-            self.namespace
+            namespace
         )))
     }
 
     /// What stands behind the owner token in a lock's value.
-    pub(super) fn value_label(&self) -> String {
+    pub(crate) fn value_label(&self) -> String {
         let text = self.label.clone().unwrap_or_else(|| {
             let name = rustix::system::uname();
             format!("{}:{}", name.nodename().to_string_lossy(), std::process::id())

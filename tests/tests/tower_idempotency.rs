@@ -13,9 +13,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use bytes::Bytes;
-use distlock::LockManager;
+use distlock::{CrashPolicy, LockManager};
 use distlock_tests::wait;
-use distlock_tower::{Execution, IdempotencyLayer, Outcome, Scope};
+use distlock_tower::{Execution, IdempotencyLayer, OnDisconnect, Outcome, Scope};
 use http::{HeaderValue, Method, StatusCode};
 use tokio::sync::Semaphore;
 
@@ -77,9 +77,11 @@ fn app(runs: &Runs, layer: IdempotencyLayer) -> Router {
 
 on_every_store!(
     a_broken_response_is_not_stored,
+    a_cancelled_execution_is_unknown_or_forgotten_by_choice,
     a_client_that_goes_away_leaves_its_execution_running,
     a_key_is_spelled_quoted_or_bare,
     a_long_response_reaches_its_client_and_is_not_retained,
+    a_lapsed_execution_is_refused_or_taken_over_by_choice,
     a_panic_is_an_unknown_outcome,
     a_request_that_is_too_large_claims_nothing,
     a_response_is_replayed_while_its_first_client_does_not_read,
@@ -159,6 +161,86 @@ async fn a_client_that_goes_away_leaves_its_execution_running(store: Store) {
     assert!(retry.is_replay());
     assert_eq!(retry.text(), "run 1");
     assert_eq!(runs.total(), 1);
+}
+
+async fn a_cancelled_execution_is_unknown_or_forgotten_by_choice(store: Store) {
+    let locks = store.manager().await;
+    for (mode, key) in
+        [(OnDisconnect::CancelThenUnknown, "unknown"), (OnDisconnect::CancelThenRelease, "release")]
+    {
+        let runs = Runs::gated();
+        let layer = IdempotencyLayer::builder(&locks).anonymous().on_disconnect(mode).build().unwrap();
+        let executions = layer.executions();
+        let server = Server::start(app(&runs, layer)).await;
+        let gone = tokio::spawn({
+            let request = server.post("/pay", key, "");
+            async move { Client::new().send(request).await }
+        });
+        runs.reached(1).await;
+        gone.abort();
+        assert_eq!(executions.drain(LIMIT).await, 0, "the handler is dropped, its gate is closed");
+        runs.let_go(1);
+        let retry = Client::new().send(server.post("/pay", key, "")).await;
+        if mode == OnDisconnect::CancelThenRelease {
+            assert_eq!(retry.text(), "run 2");
+        } else {
+            retry.assert_problem(409, "outcome-unknown");
+            assert_eq!(runs.total(), 1);
+        }
+    }
+}
+
+/// A replica dies with its runtime while its handler runs; another one meets the record.
+async fn a_lapsed_execution_is_refused_or_taken_over_by_choice(store: Store) {
+    async fn run(State(runs): State<Runs>, execution: Execution) -> String {
+        runs.run("").await;
+        format!("takeover {} fence {}", execution.is_takeover(), execution.fence())
+    }
+    let survivor = store.manager().await;
+    for policy in [CrashPolicy::Reject, CrashPolicy::Takeover] {
+        let runs = Runs::gated();
+        let app = |locks: &LockManager| {
+            let layer = IdempotencyLayer::builder(locks)
+                .anonymous()
+                .lease(Duration::from_millis(500))
+                .after_crash(policy)
+                .build()
+                .unwrap();
+            Router::new().route("/", post(run)).with_state(runs.clone()).layer(layer)
+        };
+        let key = format!("{policy:?}");
+
+        let replica =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let doomed = store.manager().await;
+        let server = replica.spawn({
+            let app = app(&doomed);
+            async move { Server::start(app).await }
+        });
+        let server = server.await.unwrap();
+        let dying = tokio::spawn({
+            let request = server.post("/", &key, "");
+            async move { Client::new().try_send(request).await }
+        });
+        runs.reached(1).await;
+        replica.shutdown_background();
+        drop((server, doomed));
+        assert!(dying.await.unwrap().is_err());
+
+        let server = Server::start(app(&survivor)).await;
+        runs.let_go(2);
+        let retry = Client::new().send(server.post("/", &key, "")).await;
+        match policy {
+            CrashPolicy::Takeover => {
+                assert!(retry.text().starts_with("takeover true"), "{}", retry.text());
+                assert_eq!(runs.total(), 2);
+            }
+            _ => {
+                retry.assert_problem(409, "outcome-unknown");
+                assert_eq!(runs.total(), 1);
+            }
+        }
+    }
 }
 
 async fn a_panic_is_an_unknown_outcome(store: Store) {

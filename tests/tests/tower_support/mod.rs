@@ -27,7 +27,7 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(crate) enum Store {
     Memory(String),
-    Redis(RedisServer),
+    Redis(Box<RedisServer>),
 }
 
 impl Store {
@@ -36,7 +36,7 @@ impl Store {
     }
 
     pub(crate) fn redis() -> Self {
-        Self::Redis(RedisServer::start(RedisOptions::new()).expect("redis-server starts"))
+        Self::Redis(Box::new(RedisServer::start(RedisOptions::new()).expect("redis-server starts")))
     }
 
     pub(crate) fn url(&self) -> String {
@@ -61,6 +61,14 @@ macro_rules! on_every_store {
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $name() {
                     super::$name($crate::tower_support::Store::memory()).await;
+                }
+            )*
+        }
+        mod redis {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    super::$name($crate::tower_support::Store::redis()).await;
                 }
             )*
         }

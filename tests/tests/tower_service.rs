@@ -1,0 +1,239 @@
+//! The layers as `tower` services, without HTTP: errors, readiness, trailers, and the stacks they must fit.
+
+mod tower_support;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use distlock::LockManager;
+use distlock_tower::idempotency::RequestBody;
+use distlock_tower::{IdempotencyLayer, LockLayer, Outcome};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use http_body::Body;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use tower::limit::ConcurrencyLimitLayer;
+use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
+
+use tower_support::frames;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+async fn memory() -> LockManager {
+    LockManager::connect("memory:").await.unwrap()
+}
+
+fn idempotency(locks: &LockManager) -> IdempotencyLayer {
+    IdempotencyLayer::builder(locks).anonymous().build().unwrap()
+}
+
+fn keyed(key: &str) -> Request<Full<Bytes>> {
+    Request::post("/").header("idempotency-key", key).body(Full::default()).unwrap()
+}
+
+async fn text<B: Body<Data = Bytes, Error: std::fmt::Debug>>(response: Response<B>) -> String {
+    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn an_error_of_the_service_is_passed_on_and_the_outcome_is_unknown() {
+    let locks = memory().await;
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = runs.clone();
+    let handler = service_fn(move |_: Request<RequestBody<Full<Bytes>>>| runs_and_fails(counted.clone()));
+    let service = idempotency(&locks).layer(handler);
+    let error = service.clone().oneshot(keyed("k")).await.unwrap_err();
+    assert_eq!(error.to_string(), "broken");
+    let retry = service.oneshot(keyed("k")).await.unwrap();
+    assert_eq!(retry.status(), 409);
+    assert!(text(retry).await.contains("outcome-unknown"));
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+}
+
+async fn runs_and_fails(runs: Arc<AtomicUsize>) -> Result<Response<Full<Bytes>>, BoxError> {
+    runs.fetch_add(1, Ordering::SeqCst);
+    Err("broken".into())
+}
+
+#[tokio::test]
+async fn trailers_are_replayed_after_the_data() {
+    let locks = memory().await;
+    let service = idempotency(&locks).layer(service_fn(async |_: Request<RequestBody<Full<Bytes>>>| {
+        let (send, body) = frames();
+        send.data("data");
+        send.trailers(HeaderMap::from_iter([(
+            HeaderName::from_static("grpc-status"),
+            HeaderValue::from_static("0"),
+        )]));
+        Ok::<_, Infallible>(Response::new(body))
+    }));
+    for replayed in [false, true] {
+        let response = service.clone().oneshot(keyed("k")).await.unwrap();
+        assert_eq!(response.headers().contains_key("idempotent-replayed"), replayed);
+        let whole = response.into_body().collect().await.unwrap();
+        assert_eq!(whole.trailers().unwrap()["grpc-status"], "0");
+        assert_eq!(whole.to_bytes(), "data");
+    }
+}
+
+#[tokio::test]
+async fn a_response_without_a_body_has_ended_from_the_start() {
+    // gRPC's trailers-only answers depend on it: their end must come with the head.
+    let locks = memory().await;
+    let service = idempotency(&locks).layer(service_fn(async |_: Request<RequestBody<Full<Bytes>>>| {
+        Ok::<_, Infallible>(
+            Response::builder().header("grpc-status", "3").body(Full::<Bytes>::default()).unwrap(),
+        )
+    }));
+    for _ in 0..2 {
+        let response = service.clone().oneshot(keyed("k")).await.unwrap();
+        assert_eq!(response.headers()["grpc-status"], "3");
+        assert!(response.body().is_end_stream());
+    }
+}
+
+/// Fails to become ready the second time; every instance is made ready anew.
+#[derive(Clone, Debug)]
+struct Flaky {
+    asked: Arc<AtomicUsize>,
+    called: Arc<AtomicUsize>,
+}
+
+impl<B> Service<Request<B>> for Flaky {
+    type Response = Response<Full<Bytes>>;
+    type Error = BoxError;
+    type Future = std::future::Ready<Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        let asked = self.asked.fetch_add(1, Ordering::SeqCst);
+        Poll::Ready(if asked == 1 { Err("not today".into()) } else { Ok(()) })
+    }
+
+    fn call(&mut self, _: Request<B>) -> Self::Future {
+        self.called.fetch_add(1, Ordering::SeqCst);
+        std::future::ready(Ok(Response::new(Full::from("done"))))
+    }
+}
+
+#[tokio::test]
+async fn the_ready_instance_is_called_and_its_error_comes_through() {
+    let locks = memory().await;
+    let inner = Flaky { asked: Arc::default(), called: Arc::default() };
+    let mut service = idempotency(&locks).layer(inner.clone());
+    let response = ServiceExt::<Request<Full<Bytes>>>::ready(&mut service).await.unwrap().call(keyed("k"));
+    assert_eq!(text(response.await.unwrap()).await, "done");
+    assert_eq!(inner.asked.load(Ordering::SeqCst), 1, "the instance that was ready was called, not a clone");
+    let error = ServiceExt::<Request<Full<Bytes>>>::ready(&mut service).await.unwrap_err();
+    assert_eq!(error.to_string(), "not today");
+}
+
+/// A repeat that waits gives its permit back: else the execution it waits for, which needs one to release its lock, could
+/// starve.
+#[tokio::test]
+async fn who_waits_takes_no_permit_from_others() {
+    let locks = memory().await;
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let handler = {
+        let gate = gate.clone();
+        service_fn(move |request: Request<RequestBody<Full<Bytes>>>| {
+            let gate = gate.clone();
+            async move {
+                if request.uri().path() == "/" {
+                    gate.acquire().await.unwrap().forget();
+                }
+                Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("done")))
+            }
+        })
+    };
+    let limited = ServiceBuilder::new().layer(ConcurrencyLimitLayer::new(2)).service(handler);
+    let service = idempotency(&locks).layer(limited);
+    let first = tokio::spawn(service.clone().oneshot(keyed("k")));
+    let repeats: Vec<_> = (0..5).map(|_| tokio::spawn(service.clone().oneshot(keyed("k")))).collect();
+    // One permit is with the execution, the other one must stay free for this one.
+    let other = Request::post("/other").header("idempotency-key", "o").body(Full::default()).unwrap();
+    let other =
+        tokio::time::timeout(tower_support::LIMIT, service.oneshot(other)).await.expect("a free permit");
+    assert_eq!(text(other.unwrap()).await, "done");
+    gate.add_permits(1);
+    assert_eq!(text(first.await.unwrap().unwrap()).await, "done");
+    for repeat in repeats {
+        assert!(repeat.await.unwrap().unwrap().headers().contains_key("idempotent-replayed"));
+    }
+}
+
+/// Neither layer needs a runtime, or a task, for a request that isn't its business.
+#[test]
+fn what_passes_needs_no_runtime() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let locks = runtime.block_on(memory());
+    drop(runtime);
+    let inner = Flaky { asked: Arc::default(), called: Arc::default() };
+    let pass = LockLayer::builder(&locks, |_| Ok(None)).build().unwrap();
+    let mut service = ServiceBuilder::new().layer(pass).layer(idempotency(&locks)).service(inner.clone());
+    let mut cx = Context::from_waker(std::task::Waker::noop());
+    assert!(Service::<Request<Full<Bytes>>>::poll_ready(&mut service, &mut cx).is_ready());
+    let mut response =
+        std::pin::pin!(service.call(Request::post("/").body(Full::<Bytes>::default()).unwrap()));
+    let Poll::Ready(Ok(response)) = response.as_mut().poll(&mut cx) else { panic!("ready at once") };
+    assert_eq!(response.status(), 200);
+    assert_eq!((inner.asked.load(Ordering::SeqCst), inner.called.load(Ordering::SeqCst)), (1, 1));
+}
+
+/// A status as tonic's bodies have it for an error.
+#[derive(Debug)]
+struct Status;
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("status")
+    }
+}
+
+impl std::error::Error for Status {}
+
+/// The bounds of tonic's server and of axum's router, spelled out: both layers fit into both.
+#[tokio::test]
+async fn the_layers_fit_the_stacks_of_tonic_and_axum() {
+    type Grpc = UnsyncBoxBody<Bytes, Status>;
+
+    fn fits_tonic<S, B>(service: S) -> S
+    where
+        S: Service<Request<Grpc>, Response = Response<B>, Error: Into<BoxError>>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        S::Future: Send + 'static,
+        B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    {
+        service
+    }
+
+    fn routes<B>(_: Request<B>) -> impl Future<Output = Result<Response<Grpc>, Infallible>> + Send
+    where
+        B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    {
+        let mut response = Response::new(Full::from("reply").map_err(|never| match never {}).boxed_unsync());
+        response.extensions_mut().insert(Outcome::Final);
+        std::future::ready(Ok(response))
+    }
+
+    let locks = memory().await;
+    let lock = LockLayer::builder(&locks, |_| distlock::LockKey::new("k").map(Some)).build().unwrap();
+    let stack = ServiceBuilder::new().layer(idempotency(&locks)).layer(lock.clone());
+    let grpc = fits_tonic(stack.clone().service(service_fn(routes)));
+    let body = Full::from("request").map_err(|never: Infallible| match never {}).boxed_unsync();
+    let request = Request::post("/svc/Method").header("idempotency-key", "k").body(body).unwrap();
+    assert_eq!(text(grpc.oneshot(request).await.unwrap()).await, "reply");
+
+    let axum: axum::Router = axum::Router::new()
+        .route("/", axum::routing::post(async || "reply"))
+        .layer(lock)
+        .layer(idempotency(&locks));
+    let request = Request::post("/").header("idempotency-key", "a").body(axum::body::Body::empty()).unwrap();
+    assert_eq!(text(axum.oneshot(request).await.unwrap()).await, "reply");
+}

@@ -17,6 +17,7 @@ use distlock::{CrashPolicy, LockManager};
 use distlock_tests::wait;
 use distlock_tower::{Execution, IdempotencyLayer, OnDisconnect, Outcome, Scope};
 use http::{HeaderValue, Method, StatusCode};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 
 use tower_support::{Client, LIMIT, Reply, Server, Store, frames};
@@ -84,8 +85,10 @@ on_every_store!(
     a_lapsed_execution_is_refused_or_taken_over_by_choice,
     a_panic_is_an_unknown_outcome,
     a_request_that_is_too_large_claims_nothing,
+    a_request_that_breaks_off_claims_nothing,
     a_response_is_replayed_while_its_first_client_does_not_read,
     a_stream_is_forwarded_before_it_ends,
+    a_stream_that_does_not_end_in_time_is_not_retained,
     another_request_under_the_same_key_is_refused_in_flight_too,
     drain_waits_for_detached_executions,
     duplicates_execute_once_and_replay_byte_for_byte,
@@ -289,6 +292,41 @@ async fn a_request_that_is_too_large_claims_nothing(store: Store) {
     assert_eq!(runs.total(), 0);
     let fits = client.send(server.post("/pay", "k", vec![b'x'; 1000])).await;
     assert!(fits.status.is_success() && !fits.is_replay());
+}
+
+async fn a_request_that_breaks_off_claims_nothing(store: Store) {
+    let locks = store.manager().await;
+    let runs = Runs::open();
+    let server = Server::start(app(&runs, layer(&locks))).await;
+    let mut connection = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    let head = "POST /pay HTTP/1.1\r\nhost: x\r\nidempotency-key: k\r\ncontent-length: 10\r\n\r\nhalf";
+    connection.write_all(head.as_bytes()).await.unwrap();
+    connection.shutdown().await.unwrap();
+    // The server answers, if at all, that the body ended early, and closes.
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).await.unwrap();
+    assert!(!answer.starts_with("HTTP/1.1 2"), "{answer}");
+    assert_eq!(runs.total(), 0);
+    let whole = Client::new().send(server.post("/pay", "k", "0123456789")).await;
+    assert_eq!(whole.text(), "run 1");
+}
+
+async fn a_stream_that_does_not_end_in_time_is_not_retained(store: Store) {
+    let (send, body) = frames();
+    let body = Arc::new(Mutex::new(Some(Body::from(body))));
+    let handler = move || async move { Response::new(body.lock().unwrap().take().expect("runs once")) };
+    let locks = store.manager().await;
+    let builder = IdempotencyLayer::builder(&locks).anonymous();
+    let layer = builder.body_deadline(Duration::from_millis(50)).build().unwrap();
+    let server = Server::start(Router::new().route("/", post(handler)).layer(layer)).await;
+    send.data("one");
+    let first = Client::new().start(server.post("/", "k", "")).await;
+    Client::new().send(server.post("/", "k", "")).await.assert_problem(409, "response-not-retained");
+    // The first client goes on with its stream all the same.
+    send.data("two");
+    drop(send);
+    let whole = http_body_util::BodyExt::collect(first.into_body()).await.unwrap().to_bytes();
+    assert_eq!(whole, "onetwo");
 }
 
 async fn a_long_response_reaches_its_client_and_is_not_retained(store: Store) {

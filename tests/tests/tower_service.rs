@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use distlock::LockManager;
+use distlock_tests::wait;
 use distlock_tower::idempotency::RequestBody;
 use distlock_tower::{IdempotencyLayer, LockLayer, Outcome};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
@@ -18,6 +19,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
+use tracing::Instrument;
 
 use tower_support::frames;
 
@@ -131,8 +133,7 @@ async fn the_ready_instance_is_called_and_its_error_comes_through() {
     assert_eq!(error.to_string(), "not today");
 }
 
-/// A repeat that waits gives its permit back: else the execution it waits for, which needs one to release its lock, could
-/// starve.
+/// A repeat that waits gives its permit back: else repeats of one slow request take all permits from the others.
 #[tokio::test]
 async fn who_waits_takes_no_permit_from_others() {
     let locks = memory().await;
@@ -150,10 +151,14 @@ async fn who_waits_takes_no_permit_from_others() {
         })
     };
     let limited = ServiceBuilder::new().layer(ConcurrencyLimitLayer::new(2)).service(handler);
-    let service = idempotency(&locks).layer(limited);
+    let layer = idempotency(&locks);
+    let executions = layer.executions();
+    let service = layer.layer(limited);
     let first = tokio::spawn(service.clone().oneshot(keyed("k")));
     let repeats: Vec<_> = (0..5).map(|_| tokio::spawn(service.clone().oneshot(keyed("k")))).collect();
-    // One permit is with the execution, the other one must stay free for this one.
+    // One permit is with the execution. Each repeat needs the other one to be heard, and passes it on as soon as it waits.
+    let all = async || (executions.running() == 6).then_some(());
+    wait::until("all repeats wait", tower_support::LIMIT, all).await.unwrap();
     let other = Request::post("/other").header("idempotency-key", "o").body(Full::default()).unwrap();
     let other =
         tokio::time::timeout(tower_support::LIMIT, service.oneshot(other)).await.expect("a free permit");
@@ -163,6 +168,29 @@ async fn who_waits_takes_no_permit_from_others() {
     for repeat in repeats {
         assert!(repeat.await.unwrap().unwrap().headers().contains_key("idempotent-replayed"));
     }
+}
+
+/// The detached execution is still the caller's: same tracing span, same lock scope.
+#[tokio::test]
+async fn an_execution_keeps_its_callers_span_and_lock_scope() {
+    let _tracing = tracing::subscriber::set_default(tracing_subscriber::registry());
+    let locks = memory().await;
+    let reentered = locks.clone();
+    let handler = service_fn(move |_: Request<RequestBody<Full<Bytes>>>| {
+        let locks = reentered.clone();
+        async move {
+            let again = locks.mutex("order:42").reentrant().try_lock().await;
+            let seen = format!("{} {:?}", again.is_ok(), tracing::Span::current().id());
+            Ok::<_, Infallible>(Response::new(Full::<Bytes>::from(seen)))
+        }
+    });
+    let service = idempotency(&locks).layer(handler);
+    let guard = locks.mutex("order:42").lock().await.unwrap();
+    let span = tracing::info_span!("request");
+    let expected = format!("true {:?}", span.id());
+    assert!(span.id().is_some());
+    let response = guard.scope(service.oneshot(keyed("k")).instrument(span)).await.unwrap();
+    assert_eq!(text(response).await, expected);
 }
 
 /// Neither layer needs a runtime, or a task, for a request that isn't its business.

@@ -50,7 +50,7 @@ pub(super) async fn obtain<B, E>(
                 return Verdict::Execute(guard);
             }
             Ok(Claimed::Present(record)) => record,
-            Err(error) => return store_failed(entry, &error),
+            Err(error) => return store_failed(entry, &error, waiting.is_some()),
         };
         let lease_left = match entry.read(record) {
             ControlFlow::Break(response) => return Verdict::Answer(response),
@@ -76,9 +76,11 @@ pub(super) async fn obtain<B, E>(
     }
 }
 
-fn store_failed<B>(entry: &Entry, error: &LockError) -> Verdict<B> {
-    // What won't pass by itself (a record that can't be read, missing rights) is no outage to work around.
-    if entry.config.rules.store_down == StoreDown::RunUnprotected && error.is_retryable() {
+fn store_failed<B>(entry: &Entry, error: &LockError, execution_seen: bool) -> Verdict<B> {
+    // What won't pass by itself (a record that can't be read, missing rights) is no outage to work around, and an execution
+    // that was seen in flight is a reason not to run.
+    let may_run = error.is_retryable() && !execution_seen;
+    if may_run && entry.config.rules.store_down == StoreDown::RunUnprotected {
         tracing::error!(%error, "idempotency store failed, request runs unprotected");
         telemetry::idempotent_request("unprotected");
         return Verdict::Unprotected;

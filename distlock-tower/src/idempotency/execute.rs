@@ -44,13 +44,14 @@ pub(super) async fn execute<S, ReqBody, ResBody>(
     } else {
         // The handler is dropped here, before its record is settled.
         tokio::select! {
-            called = call => called,
+            biased;
             () = reply.closed() => {
                 return match rules.on_disconnect {
                     OnDisconnect::CancelThenRelease => drop(claim.settle(Settlement::Release).await),
                     _ => drop(claim.settle(unknown(rules.retention)).await),
                 };
             }
+            called = call => called,
         }
     };
     match called {

@@ -48,8 +48,12 @@ impl Store {
 
     /// A manager of its own, as another process would have.
     pub(crate) async fn manager(&self) -> LockManager {
-        LockManager::connect(&self.url()).await.expect("the store is up")
+        connect(&self.url()).await
     }
+}
+
+pub(crate) async fn connect(url: &str) -> LockManager {
+    LockManager::connect(url).await.expect("the store is up")
 }
 
 /// Runs each of these `async fn(Store)` on every store.

@@ -1,0 +1,30 @@
+//! `#[distributed_lock]`: what it expands to, run against the memory store.
+//!
+//! The lints stand here on purpose: whatever clippy has to say about the expansion breaks this build.
+#![deny(warnings, clippy::all, clippy::pedantic, clippy::nursery)]
+
+mod drop_order;
+mod shapes;
+mod size;
+
+use distlock::{LockError, LockManager};
+
+/// An application's error that takes a lock failure.
+#[derive(Debug)]
+pub struct AppError(pub String);
+
+impl From<LockError> for AppError {
+    fn from(error: LockError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+pub type AppResult<T> = Result<T, AppError>;
+
+/// A manager of its own for each test.
+///
+/// # Panics
+/// If the memory store can't be opened.
+pub async fn memory() -> LockManager {
+    LockManager::connect("memory:").await.expect("the memory store needs nothing")
+}

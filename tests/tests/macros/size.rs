@@ -1,0 +1,112 @@
+//! What the attribute adds to a function's future: 64 bytes at most.
+
+use distlock::distributed_lock;
+
+use crate::{AppError, AppResult};
+
+async fn other_work() {
+    tokio::task::yield_now().await;
+}
+
+/// Keeps `value` alive to this point.
+const fn used<T>(_: &T) {}
+
+/// The same functions twice: plain in one module, locked in the other.
+macro_rules! functions {
+    ($module:ident, $(#[$attribute:meta])*) => {
+        mod $module {
+            #[allow(clippy::wildcard_imports)]
+            use super::*;
+
+            #[allow(dead_code)]
+            pub struct Service {
+                pub tenant: String,
+                pub large: [u8; 2048],
+            }
+
+            impl Service {
+                $(#[$attribute])*
+                pub async fn owned(self, id: u64) -> AppResult<u64> {
+                    other_work().await;
+                    used(&self);
+                    Ok(id)
+                }
+
+                $(#[$attribute])*
+                pub async fn borrowed(&self, id: u64) -> AppResult<u64> {
+                    other_work().await;
+                    used(self);
+                    Ok(id)
+                }
+            }
+
+            $(#[$attribute])*
+            pub async fn small(id: u64) -> AppResult<u64> {
+                other_work().await;
+                Ok(id)
+            }
+
+            $(#[$attribute])*
+            pub async fn text(id: String, other: String) -> AppResult<usize> {
+                other_work().await;
+                Ok(id.len() + other.len())
+            }
+
+            $(#[$attribute])*
+            pub async fn large_local(id: String) -> AppResult<usize> {
+                let local = [1_u8; 2048];
+                other_work().await;
+                used(&local);
+                Ok(id.len())
+            }
+
+            $(#[$attribute])*
+            pub async fn large_argument(id: String, argument: [u8; 2048]) -> AppResult<usize> {
+                other_work().await;
+                used(&argument);
+                Ok(id.len())
+            }
+
+            $(#[$attribute])*
+            pub async fn large_result(id: u64) -> Result<[u8; 2048], AppError> {
+                other_work().await;
+                Ok([u8::try_from(id).unwrap_or(0); 2048])
+            }
+        }
+    };
+}
+
+functions!(plain,);
+functions!(locked, #[distributed_lock(
+    key = "order:<id>",
+    ttl = "30s",
+    wait = "5s",
+    reentrant,
+    max_hold = "1m",
+    hold_at_least = "1s"
+)]);
+
+#[test]
+fn the_future_grows_by_64_bytes_at_most() {
+    let text = String::new;
+    let large = [0; 2048];
+    let (plain_service, locked_service) =
+        (|| plain::Service { tenant: text(), large }, || locked::Service { tenant: text(), large });
+    used(&(plain_service().tenant, locked_service().tenant));
+    let sizes = [
+        ("small", size_of_val(&plain::small(1)), size_of_val(&locked::small(1))),
+        ("text", size_of_val(&plain::text(text(), text())), size_of_val(&locked::text(text(), text()))),
+        ("large_local", size_of_val(&plain::large_local(text())), size_of_val(&locked::large_local(text()))),
+        (
+            "large_argument",
+            size_of_val(&plain::large_argument(text(), large)),
+            size_of_val(&locked::large_argument(text(), large)),
+        ),
+        ("large_result", size_of_val(&plain::large_result(1)), size_of_val(&locked::large_result(1))),
+        ("owned", size_of_val(&plain_service().owned(1)), size_of_val(&locked_service().owned(1))),
+        ("borrowed", size_of_val(&plain_service().borrowed(1)), size_of_val(&locked_service().borrowed(1))),
+    ];
+    for (name, plain, locked) in sizes {
+        assert!(locked <= plain + 64, "{name}: {plain} bytes plain, {locked} bytes locked");
+    }
+}

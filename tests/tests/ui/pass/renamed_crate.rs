@@ -1,0 +1,17 @@
+//! A framework may re-export the kit under a name of its own.
+#![deny(warnings)]
+
+mod framework {
+    pub use distlock as locks;
+}
+
+use framework::locks::{LockError, distributed_lock};
+
+#[distributed_lock(key = "order:<id>", crate = crate::framework::locks)]
+async fn ship(id: u64) -> Result<u64, LockError> {
+    Ok(id)
+}
+
+fn main() {
+    drop(ship(1));
+}

@@ -1,14 +1,16 @@
 //! The arguments in `#[distributed_lock(…)]`, each checked at its own span.
 
+use std::time::Duration;
+
 use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
-use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Path, Result, Token};
+use syn::{Error, Expr, Ident, LitStr, Path, Result, Token};
 
 use crate::duration::Length;
 use crate::errors::Errors;
 use crate::suggest::nearest;
-use crate::template::Template;
+use crate::values::{Key, OnBusy, OnLost, Wait};
 
 const KNOWN: [&str; 12] = [
     "key",
@@ -27,6 +29,9 @@ const KNOWN: [&str; 12] = [
 /// Named in the design, but nothing in this version could keep their promise.
 const NOT_YET: [&str; 5] = ["fair", "read", "write", "permits", "weight"];
 
+/// The lease of a manager that was built without another.
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
 /// What the attribute says. Arguments that failed their check are `None` and have left an error.
 #[derive(Default)]
 pub(crate) struct Args {
@@ -42,30 +47,6 @@ pub(crate) struct Args {
     pub(crate) guard: Option<Ident>,
     pub(crate) locks: Option<Expr>,
     pub(crate) krate: Option<Path>,
-}
-
-pub(crate) enum Key {
-    Template(LitStr, Template),
-    Expr(Expr),
-}
-
-#[derive(Clone)]
-pub(crate) enum Wait {
-    None,
-    Forever,
-    For(Length),
-}
-
-#[derive(Clone, Copy)]
-pub(crate) enum OnLost {
-    Cancel,
-    Signal,
-    Ignore,
-}
-
-pub(crate) enum OnBusy {
-    Skip,
-    Return(Expr),
 }
 
 impl Args {
@@ -136,9 +117,9 @@ impl Reader {
     fn value(&mut self, name: &Ident, input: ParseStream<'_>) -> Result<()> {
         let args = &mut self.args;
         match name.to_string().as_str() {
-            "key" => args.key = Some(Key::new(expr(name, input)?)?),
+            "key" => args.key = Some(Key::parse(expr(name, input)?)?),
             "ttl" => args.ttl = Some(Length::ttl(expr(name, input)?)?),
-            "wait" => args.wait = Some(Wait::new(expr(name, input)?)?),
+            "wait" => args.wait = Some(Wait::parse(expr(name, input)?)?),
             "reentrant" => {
                 if let Ok(equals) = input.parse::<Token![=]>() {
                     return Err(Error::new(
@@ -148,8 +129,8 @@ impl Reader {
                 }
                 args.reentrant = true;
             }
-            "on_lost" => args.on_lost = Some(OnLost::new(&expr(name, input)?)?),
-            "on_busy" => args.on_busy = Some(OnBusy::new(expr(name, input)?)?),
+            "on_lost" => args.on_lost = Some(OnLost::parse(&expr(name, input)?)?),
+            "on_busy" => args.on_busy = Some(OnBusy::parse(expr(name, input)?)?),
             "on_error" => args.on_error = Some(expr(name, input)?),
             "max_hold" => args.max_hold = Some(Length::max_hold(expr(name, input)?)?),
             "hold_at_least" => args.hold_at_least = Some(Length::hold_at_least(expr(name, input)?)?),
@@ -174,83 +155,35 @@ impl Reader {
                 "`#[distributed_lock]` needs a key that names what is locked, as in `key = \"order:<id>\"`",
             ));
         }
-        if let (Some(Length::Literal(least, literal)), Some(Length::Literal(most, _))) =
-            (&self.args.hold_at_least, &self.args.max_hold)
-            && least > most
-        {
-            self.errors.push(Error::new(
-                literal.span(),
-                "`hold_at_least` is longer than `max_hold`; make it shorter, or `max_hold` longer",
-            ));
-        }
+        self.check_hold_at_least();
         (self.args, self.errors)
     }
-}
 
-impl Key {
-    /// The names that its placeholders begin with.
-    pub(crate) fn roots(&self) -> Vec<&str> {
-        match self {
-            Self::Template(_, template) => {
-                template.placeholders().map(|placeholder| &*placeholder.root).collect()
+    /// The lease outlives the body for that long, so it can't be longer than a lease; nor than any hold.
+    fn check_hold_at_least(&mut self) {
+        let Some(Length::Literal(least, literal)) = &self.args.hold_at_least else { return };
+        let message = match &self.args.ttl {
+            Some(Length::Literal(ttl, text)) if least > ttl => {
+                format!(
+                    "`hold_at_least` is longer than the `ttl` of {}; raise the `ttl` to it",
+                    text.value().trim()
+                )
             }
-            Self::Expr(_) => Vec::new(),
-        }
-    }
-
-    fn new(value: Expr) -> Result<Self> {
-        match value {
-            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => match Template::parse(&text.value()) {
-                Ok(template) => Ok(Self::Template(text, template)),
-                Err(message) => Err(Error::new(text.span(), message)),
+            None if *least > DEFAULT_TTL && !self.seen.iter().any(|seen| seen == "ttl") => {
+                "`hold_at_least` is longer than the usual `ttl` of 30s; give a `ttl` that is at least as long"
+                    .into()
+            }
+            _ => match &self.args.max_hold {
+                Some(Length::Literal(most, text)) if least > most => {
+                    format!(
+                        "`hold_at_least` is longer than the `max_hold` of {}; lower one or raise the other",
+                        text.value().trim()
+                    )
+                }
+                _ => return,
             },
-            Expr::Lit(other) => Err(Error::new_spanned(
-                other,
-                "`key` takes a template in quotes, as in `key = \"order:<id>\"`, or an expression",
-            )),
-            value => Ok(Self::Expr(value)),
-        }
-    }
-}
-
-impl Wait {
-    fn new(value: Expr) -> Result<Self> {
-        if let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = &value {
-            match text.value().as_str() {
-                "none" => return Ok(Self::None),
-                "forever" => return Ok(Self::Forever),
-                _ => {}
-            }
-        }
-        if let Some(word @ ("none" | "forever")) = word(&value).as_deref() {
-            return Err(Error::new_spanned(&value, format!("write `wait = \"{word}\"`, with quotes")));
-        }
-        Length::wait(value).map(Self::For)
-    }
-}
-
-impl OnLost {
-    fn new(value: &Expr) -> Result<Self> {
-        match word(value).as_deref() {
-            Some("cancel") => Ok(Self::Cancel),
-            Some("signal") => Ok(Self::Signal),
-            Some("ignore") => Ok(Self::Ignore),
-            _ => Err(Error::new_spanned(
-                value,
-                "`on_lost` takes `cancel`, `signal` or `ignore`, without quotes",
-            )),
-        }
-    }
-}
-
-impl OnBusy {
-    fn new(value: Expr) -> Result<Self> {
-        if let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = &value
-            && text.value() == "skip"
-        {
-            return Err(Error::new(text.span(), "write `on_busy = skip`, without quotes"));
-        }
-        Ok(if word(&value).as_deref() == Some("skip") { Self::Skip } else { Self::Return(value) })
+        };
+        self.errors.push(Error::new(literal.span(), message));
     }
 }
 
@@ -271,14 +204,6 @@ fn unknown(name: &Ident) -> Error {
         None => format!("the arguments are `{}`", KNOWN.join("`, `")),
     };
     Error::new(name.span(), format!("unknown argument `{text}`; {hint}"))
-}
-
-/// A value that is one plain word.
-fn word(value: &Expr) -> Option<String> {
-    match value {
-        Expr::Path(path) => path.path.get_ident().map(ToString::to_string),
-        _ => None,
-    }
 }
 
 fn equals(name: &Ident, input: ParseStream<'_>) -> Result<()> {

@@ -50,7 +50,7 @@ impl Length {
         Self::parse("max_hold", value)?.above_zero("max_hold")
     }
 
-    /// `hold_at_least = …`: more than zero, 24 h at most.
+    /// `hold_at_least = …`: more than zero, 24 h at most (the longest lease).
     pub(crate) fn hold_at_least(value: Expr) -> Result<Self> {
         let length = Self::parse("hold_at_least", value)?.above_zero("hold_at_least")?;
         if let Self::Literal(least, literal) = &length

@@ -46,7 +46,7 @@ use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::{Error, Result, parse_quote};
 
-use crate::args::{Args, Key, Wait};
+use crate::args::Args;
 use crate::boxed::{self, BoxedBody, Unfit};
 use crate::failure::Failure;
 use crate::item::AnnotatedFn;
@@ -54,6 +54,7 @@ use crate::mentions::Mentions;
 use crate::params::Params;
 use crate::private::{Private, mixed};
 use crate::ret::Ret;
+use crate::values::{Key, Wait};
 use crate::{render, spec};
 
 /// The function with the lock around its body.

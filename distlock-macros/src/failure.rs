@@ -4,9 +4,10 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote_spanned;
 use syn::Expr;
 
-use crate::args::{Args, OnBusy};
+use crate::args::Args;
 use crate::private::{Private, mixed, mixed_at};
 use crate::ret::Ret;
+use crate::values::OnBusy;
 
 pub(crate) struct Failure<'a> {
     pub(crate) private: &'a Private,

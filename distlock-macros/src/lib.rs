@@ -17,6 +17,7 @@ mod ret;
 mod spec;
 mod suggest;
 mod template;
+mod values;
 
 use proc_macro::TokenStream;
 use quote::quote;

@@ -5,11 +5,11 @@ use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::{Error, LitStr, Result};
 
-use crate::args::Key;
 use crate::params::Params;
 use crate::private::{Private, mixed_at};
 use crate::suggest::nearest;
 use crate::template::{Piece, Placeholder, Step};
+use crate::values::Key;
 
 pub(crate) fn key(key: &Key, params: &Params, private: &Private) -> Result<TokenStream> {
     let (literal, template) = match key {

@@ -3,8 +3,9 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 
-use crate::args::{Args, Key, OnBusy, OnLost, Wait};
+use crate::args::Args;
 use crate::private::{Private, mixed_at};
+use crate::values::{Key, OnBusy, OnLost, Wait};
 
 /// `LockSpec::new(template, function)`: what names the lock in metrics and logs.
 pub(crate) fn name(private: &Private, key: &Key, function: &str) -> TokenStream {

@@ -41,8 +41,8 @@ pub use ttl::{Ttl, Wait};
 pub mod __private {
     pub use crate::key::KeyWriter;
     pub use crate::lock::{
-        AsManager, FromLockError, LockSpec, Locked, Manager, OnLost, Skip, WaitSpec, current_guard, is_busy,
-        key_from, locked, skipped,
+        Answer, AnswerByCall, AnswerByValue, AsManager, FromLockError, LockSpec, Locked, Manager, OnLost,
+        Skip, WaitSpec, call, current_guard, handle, is_busy, key_from, locked, manager, skipped,
     };
     pub use crate::{LockError, LockKey};
 }

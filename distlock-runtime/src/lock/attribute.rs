@@ -110,6 +110,10 @@ where
 }
 
 /// A handle that names a manager, for `locks = expr`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no lock manager",
+    label = "`locks` takes a `LockManager`, or a reference or `Arc` of one"
+)]
 pub trait AsManager {
     /// The manager's inside.
     #[doc(hidden)]
@@ -226,7 +230,7 @@ impl<B> fmt::Debug for Locked<B> {
 /// Outside of a body under a lock; the attribute calls it inside only.
 #[must_use]
 pub fn current_guard() -> GuardRef {
-    let hold = Scope::current().innermost().expect("the body runs under its lock");
+    let hold = Scope::current().innermost().expect("the body runs under its lock, lost or not");
     GuardRef::new(hold.view().clone())
 }
 

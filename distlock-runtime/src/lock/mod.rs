@@ -1,6 +1,7 @@
 //! What a user holds: builders, guards, re-entry by lock scope, and the future behind the attribute.
 
 mod acquire;
+mod answer;
 mod attribute;
 mod guard;
 mod mutex;
@@ -9,6 +10,7 @@ mod run;
 mod scope;
 mod shared;
 
+pub use answer::{Answer, AnswerByCall, AnswerByValue, call, handle, manager};
 pub use attribute::{
     AsManager, FromLockError, LockSpec, Locked, Manager, Skip, WaitSpec, current_guard, is_busy, key_from,
     locked, skipped,

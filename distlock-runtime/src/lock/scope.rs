@@ -50,9 +50,9 @@ impl Scope {
         Self { manager: self.manager, holds: Some(Arc::new(node)) }
     }
 
-    /// The innermost hold that isn't over.
+    /// The innermost hold, also if it has been lost since: a body that runs on (`on_lost = signal`) still has its guard.
     pub(super) fn innermost(&self) -> Option<Arc<Hold>> {
-        self.live().next()
+        self.holds.as_ref()?.hold.upgrade()
     }
 
     /// The hold on this key of this manager, if the code is under one.

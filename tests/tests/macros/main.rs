@@ -2,6 +2,8 @@
 //!
 //! The lints stand here on purpose: whatever clippy has to say about the expansion breaks this build.
 #![deny(warnings, clippy::all, clippy::pedantic, clippy::nursery)]
+// `clippy::redundant_pub_crate` asks for the opposite.
+#![allow(unreachable_pub)]
 
 mod drop_order;
 mod shapes;
@@ -19,6 +21,7 @@ impl From<LockError> for AppError {
     }
 }
 
+/// The application's own alias.
 pub type AppResult<T> = Result<T, AppError>;
 
 /// A manager of its own for each test.

@@ -1,6 +1,6 @@
 //! What a wrong use of `#[distributed_lock]` says: one message at the place of the mistake, which tells how to mend it.
 //!
-//! After a deliberate change: `TRYBUILD=overwrite cargo test -p distlock-tests --test macros_ui`, then read the diff.
+//! After a deliberate change: `TRYBUILD=overwrite cargo test -p distlock-macros --test ui`, then read the diff.
 
 #[test]
 fn messages() {

@@ -40,4 +40,14 @@ async fn at_least_more_than_at_most() -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = "order", ttl = "1s", hold_at_least = "2s")]
+async fn at_least_more_than_the_ttl() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "order", hold_at_least = "1m")]
+async fn at_least_more_than_the_usual_ttl() -> Result<(), LockError> {
+    Ok(())
+}
+
 fn main() {}

@@ -1,5 +1,8 @@
 //! For tests: a store with paused time, and the conformance suite for stores.
 
+pub mod conformance;
+
+pub use crate::conformance;
 use crate::manager::LockManager;
 
 /// A manager on a `memory:` store of its own whose clock, lanes and watchdog live in the caller's runtime, so that

@@ -1,0 +1,181 @@
+//! Waist: renewal and release.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Store;
+use super::tools::{Client, eventually, fresh_key, ms, queued_request, request, ttl};
+use crate::backend::{AcquireRequest, LeaseHandle, PostedRelease, Released, Renewal, Unreleased};
+
+/// A renewed lease outlives its ttl, and `sent` never lies in the future of the reply.
+pub async fn a_renewed_lease_lives_on(store: &impl Store) {
+    let (one, two) = (Client::open(store, "one").await, Client::open(store, "two").await);
+    let key = fresh_key("renew");
+    let held = AcquireRequest { ttl: ttl(1_500), ..request(&key) };
+    let mut sent = one.granted(&held).await.sent;
+    let start = Instant::now();
+    while start.elapsed() < ms(3_500) {
+        match one.renew(&[held.lease()]).await.as_slice() {
+            [Renewal::Renewed { sent: now }] => {
+                assert!(*now >= sent);
+                sent = *now;
+            }
+            other => panic!("{other:?}"),
+        }
+        two.busy(&request(&key)).await;
+        tokio::time::sleep(ms(100)).await;
+    }
+}
+
+/// A renewal never makes a lock: not of nothing, not after release, expiry or cancel, and not against another owner.
+pub async fn a_renewal_never_makes_a_lock(store: &impl Store) {
+    let (one, two) = (Client::open(store, "one").await, Client::open(store, "two").await);
+    let gone = async |lease: &LeaseHandle| {
+        let outcomes = one.renew(std::slice::from_ref(lease)).await;
+        assert!(matches!(outcomes.as_slice(), [Renewal::Gone]), "{outcomes:?}");
+    };
+    let key = fresh_key("never");
+    gone(&request(&key).lease()).await;
+    assert!(one.is_free(&key).await);
+
+    let released = request(&key);
+    one.granted(&released).await;
+    one.release(&released.lease(), None).await.unwrap();
+    gone(&released.lease()).await;
+
+    let lapsed = AcquireRequest { ttl: ttl(100), ..request(&key) };
+    one.granted(&lapsed).await;
+    eventually("the lease to lapse", async || one.is_free(&key).await.then_some(())).await;
+    gone(&lapsed.lease()).await;
+    assert!(one.is_free(&key).await);
+
+    let cancelled = request(&key);
+    one.granted(&cancelled).await;
+    one.cancel(&cancelled).await.unwrap();
+    gone(&cancelled.lease()).await;
+    assert!(one.is_free(&key).await);
+
+    let taken = request(&key);
+    two.granted(&taken).await;
+    gone(&lapsed.lease()).await;
+    assert_eq!(two.inspect(&key).await.unwrap().holder.unwrap().owner, Some(taken.owner));
+}
+
+/// Many leases are renewed in one call, with one outcome each, in order.
+pub async fn many_leases_are_renewed_in_one_call(store: &impl Store) {
+    let client = Client::open(store, "one").await;
+    let mut leases = Vec::new();
+    for n in 0..450 {
+        let request = request(&fresh_key("many"));
+        if n % 3 != 0 {
+            client.granted(&request).await;
+        }
+        leases.push(request.lease());
+    }
+    let outcomes = client.renew(&leases).await;
+    assert_eq!(outcomes.len(), leases.len());
+    for (n, outcome) in outcomes.iter().enumerate() {
+        let fits = match outcome {
+            Renewal::Renewed { .. } => n % 3 != 0,
+            Renewal::Gone => n % 3 == 0,
+            Renewal::Unknown(_) => false,
+        };
+        assert!(fits, "lease {n}: {outcome:?}");
+    }
+    assert!(client.renew(&[]).await.is_empty());
+}
+
+/// A renewal may ask for a longer ttl than the acquire did.
+pub async fn a_renewal_can_lengthen_the_lease(store: &impl Store) {
+    let client = Client::open(store, "one").await;
+    let key = fresh_key("longer");
+    let held = AcquireRequest { ttl: ttl(5_000), ..request(&key) };
+    client.granted(&held).await;
+    let longer = LeaseHandle { ttl: ttl(60_000), ..held.lease() };
+    assert!(matches!(client.renew(&[longer]).await.as_slice(), [Renewal::Renewed { .. }]));
+    let left = client.inspect(&key).await.unwrap().holder.unwrap().remaining.unwrap();
+    assert!(left > ms(50_000), "{left:?}");
+}
+
+/// Nobody gives back what isn't theirs.
+pub async fn a_release_by_others_is_refused(store: &impl Store) {
+    let (one, two) = (Client::open(store, "one").await, Client::open(store, "two").await);
+    let key = fresh_key("others");
+    let held = request(&key);
+    one.granted(&held).await;
+    for keep in [None, Some(ms(10))] {
+        assert_eq!(two.release(&request(&key).lease(), keep).await.unwrap(), Released::NotHeld);
+        assert_eq!(one.inspect(&key).await.unwrap().holder.unwrap().owner, Some(held.owner));
+    }
+    let left = one.inspect(&key).await.unwrap().holder.unwrap().remaining.unwrap();
+    assert!(left > ms(15_000), "{left:?}");
+}
+
+/// A release that is tried again finds nothing, and neither does one that comes after the next owner.
+pub async fn a_repeated_release_is_harmless(store: &impl Store) {
+    let (one, two) = (Client::open(store, "one").await, Client::open(store, "two").await);
+    let key = fresh_key("twice");
+    let (held, next) = (request(&key), request(&key));
+    one.granted(&held).await;
+    assert_eq!(one.release(&held.lease(), None).await.unwrap(), Released::Confirmed);
+    assert_eq!(one.release(&held.lease(), None).await.unwrap(), Released::NotHeld);
+    two.granted(&next).await;
+    assert_eq!(one.release(&held.lease(), None).await.unwrap(), Released::NotHeld);
+    assert_eq!(two.inspect(&key).await.unwrap().holder.unwrap().owner, Some(next.owner));
+}
+
+/// A release may keep the lock taken for a while; then it lapses by itself, and who waits gets it.
+pub async fn a_release_can_keep_the_lock_taken(store: &impl Store) {
+    let (one, two) = (Client::open(store, "one").await, Client::open(store, "two").await);
+    let key = fresh_key("keep");
+    let (held, waiter) = (request(&key), queued_request(&key));
+    one.granted(&held).await;
+    let start = Instant::now();
+    assert_eq!(one.release(&held.lease(), Some(ms(600))).await.unwrap(), Released::Confirmed);
+    two.busy(&request(&key)).await;
+    two.wait_for(&waiter).await;
+    assert!(start.elapsed() >= ms(600), "had after {:?}", start.elapsed());
+    assert!(start.elapsed() < ms(600) + ms(2_500), "had only after {:?}", start.elapsed());
+}
+
+/// A posted release happens, and its sender learns that it did; one that can't be posted comes back.
+pub async fn a_posted_release_is_finished(store: &impl Store) {
+    let client = Client::open(store, "one").await;
+    let key = fresh_key("posted");
+    let held = request(&key);
+    client.granted(&held).await;
+    let ledger = Arc::new(Ledger::default());
+    match client.post_release(PostedRelease::new(held.lease(), None, ledger.clone())) {
+        Ok(()) => {
+            let done = async || (ledger.finished.load(Ordering::SeqCst) == 1).then_some(());
+            eventually("the posted release's reply", done).await;
+            assert!(client.is_free(&key).await);
+            assert_eq!(ledger.unreleased.load(Ordering::SeqCst), 0);
+        }
+        Err(posted) => {
+            assert_eq!(posted.lease(), &held.lease());
+            drop(posted);
+            assert_eq!(ledger.unreleased.load(Ordering::SeqCst), 1);
+            assert!(!client.is_free(&key).await);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Ledger {
+    finished: AtomicUsize,
+    unreleased: AtomicUsize,
+}
+
+impl Unreleased for Ledger {
+    fn unreleased(&self, _: LeaseHandle, _: Option<Duration>) {
+        self.unreleased.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn finished(&self) {
+        self.finished.fetch_add(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,187 @@
+//! User: trying, waiting, budgets, order.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::time::Instant;
+
+use super::Store;
+use super::tools::{Client, fresh_key, in_time, lock, manager, ms, request, ttl, waiters};
+use crate::backend::AcquireRequest;
+use crate::error::ErrorKind;
+use crate::manager::LockManager;
+
+/// A single try on a held lock is `BUSY`, with the holder's label, in the holder's process and in others.
+pub async fn a_single_try_says_busy_and_by_whom(store: &impl Store) {
+    let (one, two) = (manager(store, "one").await, manager(store, "two").await);
+    let key = fresh_key("busy");
+    let guard = lock(&one, &key).await;
+    for locks in [&one, &two] {
+        for attempt in [locks.mutex(&key).try_lock().await, locks.mutex(&key).wait(ms(0)).lock().await] {
+            let error = attempt.unwrap_err();
+            assert_eq!((error.kind(), error.key()), (ErrorKind::Busy, Some(&key)), "{error}");
+            assert_eq!(error.holder().unwrap().label.as_deref(), Some("one"), "{error}");
+            assert!(error.is_busy() && error.is_retryable());
+        }
+    }
+    assert_eq!(two.inspect(&key).await.unwrap().waiters, 0, "a single try leaves no place in the queue");
+    guard.release().await.unwrap();
+    drop(two.mutex(&key).try_lock().await.unwrap());
+}
+
+/// A wait ends with its budget, as `LOCK_TIMEOUT` with the holder, and leaves nothing behind.
+pub async fn a_wait_ends_with_its_budget(store: &impl Store) {
+    let (one, two) = (manager(store, "one").await, manager(store, "two").await);
+    let key = fresh_key("budget");
+    let _guard = lock(&one, &key).await;
+    for locks in [&one, &two] {
+        let start = Instant::now();
+        let error = locks.mutex(&key).wait(ms(400)).lock().await.unwrap_err();
+        let took = start.elapsed();
+        assert_eq!((error.kind(), error.key()), (ErrorKind::Timeout, Some(&key)), "{error}");
+        assert_eq!(error.holder().unwrap().label.as_deref(), Some("one"), "{error}");
+        assert!(took >= ms(400) && took < ms(3_000), "{took:?}");
+        waiters(locks, &key, 0).await;
+    }
+}
+
+/// Waiters in the holder's process and in others get the lock when it is released.
+pub async fn a_waiter_gets_the_lock_when_it_is_released(store: &impl Store) {
+    let (one, two) = (manager(store, "one").await, manager(store, "two").await);
+    for waiter in [&one, &two] {
+        let key = fresh_key("released");
+        let guard = lock(&one, &key).await;
+        let token = guard.fencing_token();
+        let wait = waiter.mutex(&key).wait_forever().lock();
+        let release = async {
+            waiters(waiter, &key, 1).await;
+            guard.release().await.unwrap();
+        };
+        let (next, ()) = in_time("the lock", async { tokio::join!(wait, release) }).await;
+        assert!(next.unwrap().fencing_token() > token);
+    }
+}
+
+/// A holder that died (nobody renews its lease) is in the way no longer than its ttl.
+pub async fn a_dead_holders_lock_is_had_after_its_ttl(store: &impl Store) {
+    let (dead, locks) = (Client::open(store, "dead").await, manager(store, "one").await);
+    let key = fresh_key("crash");
+    let start = Instant::now();
+    dead.granted(&AcquireRequest { ttl: ttl(1_000), ..request(&key) }).await;
+    let _guard = lock(&locks, &key).await;
+    let took = start.elapsed();
+    assert!(took >= ms(1_000) && took < ms(1_000) + ms(2_000), "{took:?}");
+}
+
+/// Tasks of one process get the lock in the order in which they asked.
+pub async fn tasks_of_one_process_are_served_in_order(store: &impl Store) {
+    let locks = manager(store, "one").await;
+    let key = fresh_key("fifo");
+    let guard = lock(&locks, &key).await;
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let mut tasks = tokio::task::JoinSet::new();
+    for n in 0..20 {
+        let (locks, key, order) = (locks.clone(), key.clone(), order.clone());
+        let task_key = key.clone();
+        let counted = locks.clone();
+        tasks.spawn(async move {
+            let guard = locks.mutex(&task_key).wait_forever().lock().await.unwrap();
+            order.lock().unwrap().push((n, guard.fencing_token()));
+        });
+        waiters(&counted, &key, n + 1).await;
+    }
+    drop(guard);
+    in_time("all tasks", tasks.join_all()).await;
+    let order = order.lock().unwrap();
+    assert!(order.iter().map(|(n, _)| *n).eq(0..20), "{order:?}");
+    assert!(order.is_sorted_by(|one, other| one.1 < other.1), "{order:?}");
+}
+
+/// Two processes that hand a lock on among their own tasks and to each other: no two holders at once, tokens that grow,
+/// and nobody starves.
+pub async fn two_processes_take_turns_without_overlap(store: &impl Store) {
+    let managers = [manager(store, "one").await, manager(store, "two").await];
+    let key = fresh_key("turns");
+    let inside = Arc::new(AtomicU64::new(0));
+    let last_token = Arc::new(AtomicU64::new(0));
+    let mut tasks = tokio::task::JoinSet::new();
+    for n in 0..12 {
+        let (locks, key) = (managers[n % 2].clone(), key.clone());
+        let (inside, last_token) = (inside.clone(), last_token.clone());
+        tasks.spawn(async move {
+            for round in 0..25 {
+                let guard = locks.mutex(&key).wait_forever().lock().await.unwrap();
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders at once");
+                let before = last_token.swap(guard.fencing_token().get(), Ordering::SeqCst);
+                assert!(before < guard.fencing_token().get(), "{before}, then {}", guard.fencing_token());
+                if round % 5 == 0 {
+                    tokio::task::yield_now().await;
+                }
+                assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1);
+                if round % 3 == 0 {
+                    guard.release().await.unwrap();
+                }
+            }
+        });
+    }
+    while let Some(task) = in_time("a task's rounds", tasks.join_next()).await {
+        task.unwrap();
+    }
+}
+
+/// A waiter that goes away leaves its place to the others, whether it drove the attempt or waited behind.
+pub async fn waiters_that_go_away_leave_their_places(store: &impl Store) {
+    let (one, two) = (manager(store, "one").await, manager(store, "two").await);
+    let key = fresh_key("gone");
+    let guard = lock(&one, &key).await;
+    let wait = |locks: &LockManager| {
+        let (locks, key) = (locks.clone(), key.clone());
+        tokio::spawn(async move { locks.mutex(&key).wait_forever().lock().await.unwrap() })
+    };
+    let mut tasks = Vec::new();
+    for n in 1..=6 {
+        tasks.push(wait(&two));
+        waiters(&two, &key, n).await;
+    }
+    let last = tasks.pop().unwrap();
+    for task in tasks.into_iter().rev() {
+        task.abort();
+    }
+    waiters(&two, &key, 1).await;
+    drop(guard);
+    drop(in_time("the last waiter", last).await.unwrap());
+    // All at once, the driver among them: nothing is left in the store.
+    let guard = lock(&one, &key).await;
+    let tasks: Vec<_> = (0..4).map(|_| wait(&two)).collect();
+    waiters(&two, &key, 4).await;
+    tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    waiters(&one, &key, 0).await;
+    drop(guard);
+    super::tools::free(&one, &key).await;
+}
+
+/// The bounds of waiters are kept, for one key and for all, and a waiter that goes makes room.
+pub async fn waiters_are_bounded(store: &impl Store) {
+    let builder = LockManager::builder().label("one").max_waiters(2, 3);
+    let locks = builder.backend(store.backend("one").await).await.unwrap();
+    let (first, second) = (fresh_key("bound"), fresh_key("bound"));
+    let _guards = (lock(&locks, &first).await, lock(&locks, &second).await);
+    let wait = |key: &crate::LockKey| {
+        let (locks, key) = (locks.clone(), key.clone());
+        tokio::spawn(async move { locks.mutex(&key).wait_forever().lock().await })
+    };
+    let tasks = [wait(&first), wait(&first), wait(&second)];
+    waiters(&locks, &first, 2).await;
+    waiters(&locks, &second, 1).await;
+    for key in [&first, &second] {
+        let error = in_time("a refusal", locks.mutex(key).wait_forever().lock()).await.unwrap_err();
+        assert_eq!((error.kind(), error.key()), (ErrorKind::TooManyWaiters, Some(key)), "{error}");
+        assert_eq!(locks.mutex(key).try_lock().await.unwrap_err().kind(), ErrorKind::Busy);
+    }
+    tasks[0].abort();
+    waiters(&locks, &first, 1).await;
+    let more = wait(&second);
+    waiters(&locks, &second, 2).await;
+    more.abort();
+    tasks.iter().for_each(tokio::task::JoinHandle::abort);
+}

@@ -1,6 +1,7 @@
 //! What the watchdog keeps: leases of locks and claims of records.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::backend::{LeaseHandle, RecordLease};
 use crate::lease::{LeaseCell, LeaseId, Watched};
@@ -11,9 +12,38 @@ pub(crate) struct Lease {
     pub(crate) id: LeaseId,
     pub(crate) cell: LeaseCell,
     pub(crate) handle: LeaseHandle,
+    parcel: AtomicU8,
 }
 
+/// The lease isn't on its way to a task.
+const COLLECTED: u8 = 0;
+/// It was handed to a task that hasn't seen it yet.
+const UNDER_WAY: u8 = 1;
+/// It was still there when the watchdog looked.
+const OVERDUE: u8 = 2;
+
 impl Lease {
+    pub(crate) fn new(id: LeaseId, cell: LeaseCell, handle: LeaseHandle) -> Self {
+        Self { id, cell, handle, parcel: AtomicU8::new(COLLECTED) }
+    }
+
+    /// Handed to another task of this process.
+    pub(super) fn handed_on(&self) {
+        self.parcel.store(UNDER_WAY, Ordering::Release);
+    }
+
+    /// The task has it.
+    pub(crate) fn collected(&self) {
+        self.parcel.store(COLLECTED, Ordering::Release);
+    }
+
+    /// Whether it lay uncollected for a whole renewal period: a task that is kept without being polled must not keep the
+    /// lock for ever. Asked once a period.
+    pub(super) fn is_forgotten(&self) -> bool {
+        let seen = self.parcel.compare_exchange(UNDER_WAY, OVERDUE, Ordering::AcqRel, Ordering::Acquire);
+        seen == Err(OVERDUE)
+    }
+
     /// The handle with the length that the next renewal should ask for.
     pub(crate) fn handle(&self) -> LeaseHandle {
         LeaseHandle { ttl: self.cell.wanted(), ..self.handle.clone() }

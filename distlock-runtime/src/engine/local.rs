@@ -237,6 +237,7 @@ impl Engine {
     }
 
     fn hold(self: &Arc<Self>, lease: Arc<Lease>, token: FencingToken, seat: Seat, ask: Ask) -> Hold {
+        lease.handed_on();
         let view = Arc::new(View::new(Source::Lock(lease.clone()), token, self, ask.template));
         if let Some(slot) = self.queues.shard(&lease.handle.key).get_mut(&lease.handle.key) {
             slot.view = Arc::downgrade(&view);
@@ -346,16 +347,16 @@ impl Driver {
         let engine = self.engine.clone();
         let ticket = self.ticket.expect("a grant follows a request");
         let id = LeaseId(engine.id());
-        let lease = Arc::new(Lease {
+        let lease = Arc::new(Lease::new(
             id,
-            cell: LeaseCell::new(ticket.ttl, grant.sent),
-            handle: LeaseHandle {
+            LeaseCell::new(ticket.ttl, grant.sent),
+            LeaseHandle {
                 key: self.key.clone(),
                 owner: ticket.owner,
                 ttl: ticket.ttl,
                 mode: Mode::Exclusive,
             },
-        });
+        ));
         let want = self.ask.want();
         let tenure = Tenure {
             lease: lease.clone(),

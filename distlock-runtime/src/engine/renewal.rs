@@ -14,6 +14,19 @@ const CHUNK: usize = 200;
 
 /// Renews what is due. Every lease gets an outcome, so that none is forgotten.
 pub(super) async fn renew(engine: Arc<Engine>, mut due: Vec<Renew<Kept>>) {
+    due.retain(|renew| {
+        let Kept::Lock(lease) = &renew.handle else { return true };
+        let keep = !lease.is_forgotten();
+        if !keep {
+            tracing::debug!(key = %lease.handle.key, "not renewed: handed to a task that isn't polled");
+            engine.failed(
+                lease.id,
+                &renew.handle,
+                &BackendError::unknown("the task that got the lock isn't polled"),
+            );
+        }
+        keep
+    });
     // Same kind and same length together: they share a time-out.
     due.sort_by_key(|renew| (matches!(renew.handle, Kept::Claim(_)), renew.ttl));
     let mut rest = due.as_slice();

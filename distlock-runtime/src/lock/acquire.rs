@@ -66,14 +66,19 @@ async fn inner(
         hold_at_least: options.hold_at_least,
     };
     let budget = Budget { clock: engine.clock(), started, wait: options.wait };
-    let place = engine
-        .enter(key, ask, !budget.is_single())
-        .map_err(|refused| refused_error(engine, key, &refused))?;
-    let hold = match place {
-        Place::Drive(driver) => drive(engine, driver, &budget, &checked).await?,
-        Place::Wait(waiting) => wait(engine, key, waiting, &budget, &checked).await?,
-    };
-    Ok(Guard::new(Arc::new(hold)))
+    loop {
+        let place = engine.enter(key, ask, !budget.is_single());
+        let hold = match place.map_err(|refused| refused_error(engine, key, &refused))? {
+            Place::Drive(driver) => drive(engine, driver, &budget, &checked).await?,
+            Place::Wait(waiting) => wait(engine, key, waiting, &budget, &checked).await?,
+        };
+        // A hold that lay here while this task wasn't polled, or the process was stopped, may be over.
+        match hold.view().check() {
+            Ok(()) => return Ok(Guard::new(Arc::new(hold))),
+            Err(lost) if budget.is_over() => return Err(lost),
+            Err(_) => {}
+        }
+    }
 }
 
 fn reenter(hold: &Arc<Hold>, checked: &Checked) -> Result<Guard, LockError> {

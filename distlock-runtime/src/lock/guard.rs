@@ -37,6 +37,7 @@ pub enum Unlocked {
 
 impl Guard {
     pub(super) fn new(hold: Arc<Hold>) -> Self {
+        hold.lease().collected();
         let hold = hold.share();
         Self { hold: Some(hold), reentry: false }
     }

@@ -120,13 +120,13 @@ impl Backend for MemoryBackend {
 
     async fn turn(&self, request: &AcquireRequest, blocked: &Blocked) -> Result<Turn, BackendError> {
         let bell = self.table().bell(&request.key, request.owner);
-        let rest = blocked.remaining().map_or(FALLBACK, |rest| rest + Duration::from_millis(1)).min(FALLBACK);
         if let Some(bell) = bell {
+            let rest =
+                blocked.remaining().map_or(FALLBACK, |rest| rest + Duration::from_millis(1)).min(FALLBACK);
             // A ring between the attempt and now left a permit in the bell.
             let _ = tokio::time::timeout(rest, bell.notified()).await;
-        } else {
-            tokio::time::sleep(rest.min(Duration::from_millis(20))).await;
         }
+        // Not in the queue any more: the lock was handed over meanwhile, and the next attempt finds it.
         Ok(Turn::Again)
     }
 

@@ -86,13 +86,13 @@ struct Expansion<'a> {
 
 impl Expansion<'_> {
     fn async_fn(&self, item: &mut AnnotatedFn) -> Result<TokenStream> {
-        let mut used = self.mentioned_by_exprs();
-        let params = Params::take(&mut item.sig, &used, &self.key.roots());
+        let mut attribute = self.mentioned_by_exprs();
+        let params = Params::take(&mut item.sig, &attribute, &self.key.roots());
         self.check_guard(&params)?;
-        used.add(item.body.stream());
         if let Key::Template(literal, _) = self.key {
-            used.add(literal.to_token_stream());
+            attribute.add(literal.to_token_stream());
         }
+        let body = Mentions::of(item.body.stream());
 
         if Params::captures_mut(&item.sig) {
             // The compiler doesn't count the drop of a captured variable as a use of what was last assigned to it.
@@ -100,7 +100,7 @@ impl Expansion<'_> {
         }
 
         let ret = Ret::of(&item.sig);
-        let (capture, edge) = (params.capture(&used), ret.edge());
+        let (capture, edge) = (params.capture(&attribute, &body), ret.edge());
         // The user's own braces would count as unused ones, around a body of one expression.
         let (braces, body) = (mixed(item.body.span()), item.body.stream());
         let body = self.bind_guard(quote_spanned!(braces=> { #body }));

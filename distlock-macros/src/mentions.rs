@@ -13,6 +13,12 @@ pub(crate) struct Mentions {
 }
 
 impl Mentions {
+    pub(crate) fn of(tokens: TokenStream) -> Self {
+        let mut mentions = Self::default();
+        mentions.add(tokens);
+        mentions
+    }
+
     pub(crate) fn add(&mut self, tokens: TokenStream) {
         for token in tokens {
             match token {

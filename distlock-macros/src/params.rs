@@ -124,10 +124,11 @@ impl Params {
     }
 
     /// The statements that begin the body and make it own the arguments.
-    pub(crate) fn capture(&self, used: &Mentions) -> TokenStream {
+    pub(crate) fn capture(&self, attribute: &Mentions, body: &Mentions) -> TokenStream {
+        let captured = self.list.iter().rev().filter(|param| param.opened.is_none());
         let captures =
-            self.list.iter().rev().filter(|param| param.opened.is_none()).map(|param| param.mention(used));
-        let locals = self.list.iter().map(Param::open);
+            captured.map(|param| param.mention(|name| attribute.contains(name) || body.contains(name)));
+        let locals = self.list.iter().map(|param| param.open(attribute));
         quote! {
             #[allow(clippy::used_underscore_binding)]
             { #(#captures)* }
@@ -176,30 +177,29 @@ impl Param {
 
     /// Mentions the names, so that the body captures them. An unused one isn't mentioned, or the compiler could not
     /// warn that it is unused.
-    fn mention(&self, used: &Mentions) -> TokenStream {
+    fn mention(&self, used: impl Fn(&str) -> bool) -> TokenStream {
         let cfg = &self.cfg;
         let used = |name: &&Ident| {
             let text = name.unraw().to_string();
-            text == "self" || text.starts_with('_') || used.contains(&text)
+            text == "self" || text.starts_with('_') || used(&text)
         };
         let names = self.hidden.iter().chain(self.bindings.iter().rev().filter(used));
         names.map(|name| quote!(#(#cfg)* let _ = &#name;)).collect()
     }
 
-    /// Makes locals of an opened parameter, as the compiler does at the start of a plain function.
-    fn open(&self) -> TokenStream {
+    /// Makes locals of an opened parameter, as the compiler does at the start of a plain function. What only the
+    /// attribute uses isn't unused.
+    fn open(&self, attribute: &Mentions) -> TokenStream {
         let (cfg, Some(pat)) = (&self.cfg, &self.opened) else { return TokenStream::new() };
-        match &self.hidden {
-            Some(name) => quote! {
-                #(#cfg)*
-                let #name = #name;
-                #(#cfg)*
-                let #pat = #name;
-            },
-            None => {
-                let names = &self.bindings;
-                quote!(#(#cfg)* let #pat = #(#names)*;)
-            }
+        let Some(name) = self.hidden.as_ref().or(self.bindings.first()) else { return TokenStream::new() };
+        let own = self.hidden.iter().map(|name| quote!(#(#cfg)* let #name = #name;));
+        let used = self.bindings.iter().filter(|name| attribute.contains(&name.unraw().to_string()));
+        let used = used.map(|name| quote!(#(#cfg)* let _ = &#name;));
+        quote! {
+            #(#own)*
+            #(#cfg)*
+            let #pat = #name;
+            #(#used)*
         }
     }
 }

@@ -6,6 +6,9 @@
 #![allow(unreachable_pub)]
 
 mod drop_order;
+mod exclusion;
+mod failures;
+mod holds;
 mod shapes;
 mod size;
 

@@ -162,6 +162,13 @@ async fn leaving(Pay { id, .. }: Pay, mut after: String) -> AppResult<String> {
     Ok(after)
 }
 
+/// `id` and `after` are used by the attribute alone, and are no unused variables.
+#[distributed_lock(key = "t:<id>:<after>")]
+async fn leaving_for_the_key(Pay { id, .. }: Pay, after: u64) -> AppResult<()> {
+    other_work().await;
+    Ok(())
+}
+
 #[distributed_lock(key = Pay { id, customer: Customer { name: String::new() }, r#type: String::new() }.id.to_string())]
 async fn leaving_in_expression(Pay { id, .. }: Pay) -> AppResult<u64> {
     other_work().await;
@@ -521,6 +528,7 @@ async fn arguments_reach_the_body() {
             assert_eq!(paths(&pay(1), ((2, 3), 4), "x").await.expect("free"), "13x");
             assert_eq!(tuple((1, "ab".into())).await.expect("free"), 3);
             assert_eq!(leaving(pay(5), "n".into()).await.expect("free"), "n5");
+            leaving_for_the_key(pay(5), 6).await.expect("free");
             assert_eq!(leaving_in_expression(pay(5)).await.expect("free"), 5);
             assert_eq!(by_reference(&Customer { name: "Ada".into() }, &1, [1, 2, 3]).await.expect("free"), 5);
             assert_eq!(mutable(1, (2, 3), String::new()).await.expect("free"), 7);

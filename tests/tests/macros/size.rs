@@ -76,6 +76,42 @@ macro_rules! functions {
     };
 }
 
+/// What the key borrows must not keep a place of its own beside the body's.
+mod borrowed_by_the_key {
+    #[allow(clippy::wildcard_imports)]
+    use super::*;
+
+    impl plain::Service {
+        pub async fn by_value(self) -> AppResult<()> {
+            other_work().await;
+            used(&self);
+            Ok(())
+        }
+    }
+
+    impl locked::Service {
+        #[distributed_lock(key = "order:<self.tenant>")]
+        pub async fn by_value(self) -> AppResult<()> {
+            other_work().await;
+            used(&self);
+            Ok(())
+        }
+    }
+
+    pub async fn plain(service: plain::Service) -> AppResult<()> {
+        other_work().await;
+        used(&service);
+        Ok(())
+    }
+
+    #[distributed_lock(key = "order:<service.tenant>")]
+    pub async fn locked(service: plain::Service) -> AppResult<()> {
+        other_work().await;
+        used(&service);
+        Ok(())
+    }
+}
+
 functions!(plain,);
 functions!(locked, #[distributed_lock(
     key = "order:<id>",
@@ -104,6 +140,12 @@ fn the_future_grows_by_64_bytes_at_most() {
         ),
         ("large_result", size_of_val(&plain::large_result(1)), size_of_val(&locked::large_result(1))),
         ("owned", size_of_val(&plain_service().owned(1)), size_of_val(&locked_service().owned(1))),
+        ("by_value", size_of_val(&plain_service().by_value()), size_of_val(&locked_service().by_value())),
+        (
+            "borrowed_by_the_key",
+            size_of_val(&borrowed_by_the_key::plain(plain_service())),
+            size_of_val(&borrowed_by_the_key::locked(plain_service())),
+        ),
         ("borrowed", size_of_val(&plain_service().borrowed(1)), size_of_val(&locked_service().borrowed(1))),
     ];
     for (name, plain, locked) in sizes {

@@ -1,6 +1,6 @@
 //! Looking at locks, and taking them away.
 
-use redis::{Cmd, Value};
+use redis::Value;
 
 use super::keys::glob_escaped;
 use super::{RedisBackend, error, script, value};
@@ -103,25 +103,13 @@ impl RedisBackend {
     async fn held_at(&self, name: &[u8]) -> Result<Option<LockState>, BackendError> {
         let text = std::str::from_utf8(name).ok().and_then(|name| name.strip_prefix(self.namespace.prefix()));
         let Some(key) = text.and_then(|text| LockKey::new(text).ok()) else { return Ok(None) };
-        let command = |verb: &'static str| {
-            move || {
-                let mut command: Cmd = redis::cmd(verb);
-                command.arg(name);
-                command
-            }
-        };
-        // Ready together, so they leave together.
-        let (holder, remaining) = tokio::join!(
-            self.connections.command("list", command("GET")),
-            self.connections.command("list", command("PTTL")),
-        );
-        match (holder, remaining) {
-            (Ok(Value::BulkString(holder)), Ok(Value::Int(remaining))) => Ok(value::read(&holder)
-                .map(|_| LockState::new(key, Some(value::holder_state(&holder, remaining)), 0))),
-            // Gone meanwhile, or somebody else's key of another type.
-            (Ok(_), Ok(_)) => Ok(None),
-            (Err(failure), _) if failure.kind() == BackendErrorKind::KeyConflict => Ok(None),
-            (Err(failure), _) | (_, Err(failure)) => Err(failure),
+        match self.look_at(&key).await {
+            // Gone meanwhile, or a value that isn't ours.
+            Ok(state) => Ok(Some(state)
+                .filter(|state| state.holder.as_ref().is_some_and(|holder| holder.owner.is_some()))),
+            // Somebody else's key of another type.
+            Err(failure) if failure.kind() == BackendErrorKind::KeyConflict => Ok(None),
+            Err(failure) => Err(failure),
         }
     }
 }

@@ -36,7 +36,7 @@ macro_rules! __conformance_cases {
                 a_release_by_others_is_refused,
                 a_repeated_release_is_harmless,
                 a_release_can_keep_the_lock_taken,
-                a_posted_release_is_finished,
+                a_posted_release_is_finished_or_comes_back,
             ]
             tokens: [
                 tokens_grow_whatever_ended_the_hold_before,

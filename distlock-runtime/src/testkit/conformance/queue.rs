@@ -14,8 +14,9 @@ pub async fn waiters_are_served_in_order_and_repeats_keep_their_place(store: &im
         listening(client).await;
     }
     let key = fresh_key("order");
-    let mut last = request(&key);
-    holder.granted(&last).await;
+    let first = request(&key);
+    holder.granted(&first).await;
+    let mut last = (&holder, first);
     let waiting: Vec<AcquireRequest> = (0..6).map(|_| queued_request(&key)).collect();
     for (n, request) in waiting.iter().enumerate() {
         let blocked = clients[n % 2].queued(request).await;
@@ -26,12 +27,12 @@ pub async fn waiters_are_served_in_order_and_repeats_keep_their_place(store: &im
     }
     assert_eq!(holder.waiters(&key).await, 6);
     for (n, request) in waiting.iter().enumerate() {
-        assert_eq!(holder.release(&last.lease(), None).await.unwrap(), Released::Confirmed);
+        assert_eq!(last.0.release(&last.1.lease(), None).await.unwrap(), Released::Confirmed);
         for (m, behind) in waiting.iter().enumerate().skip(n + 1) {
             clients[m % 2].queued(behind).await;
         }
         clients[n % 2].granted(request).await;
-        last = request.clone();
+        last = (&clients[n % 2], request.clone());
     }
     assert_eq!(holder.waiters(&key).await, 0);
 }
@@ -106,7 +107,7 @@ pub async fn a_dead_waiter_loses_its_place(store: &impl Store) {
     let (one, two) = (Client::open(store, "one").await, Client::open(store, "two").await);
     let key = fresh_key("dead");
     let (held, dead, live) = (request(&key), queued_request(&key), queued_request(&key));
-    one.granted(&held).await;
+    two.granted(&held).await;
     one.queued(&dead).await;
     drop(one);
     two.queued(&live).await;

@@ -23,22 +23,23 @@
 //!
 //! # What the runtime provides in `__private`
 //! ```text
-//! fn call<R>(f: impl FnOnce() -> R) -> R;
-//! fn locked<B: Future>(LockSpec, Option<LockManager>, Result<LockKey, LockError>, B) -> Locked<B>;  // -> Result<B::Output, LockError>
-//! struct LockSpec;   // new(template, function), then ttl, wait, reentrant, on_lost, max_hold, hold_at_least; const, by value
+//! fn call<R>(impl FnOnce() -> R) -> R;
+//! fn locked<B: Future>(LockSpec, Option<Manager>, Result<LockKey, LockError>, B) -> Locked<B>;   // -> Result<B::Output, LockError>
+//! struct LockSpec;                                  // new(template, function), then ttl, wait, reentrant, on_lost, max_hold,
+//!                                                   // hold_at_least; by value
 //! enum WaitSpec { None, For(Duration), Forever }
 //! enum OnLost { Cancel, Signal, Ignore }
-//! struct KeyWriter;  // new, literal, value, finish
+//! struct KeyWriter;                                 // new, literal, value, finish
 //! fn key_from<K>(K) -> Result<LockKey, LockError>;
-//! fn manager<M: AsManager + ?Sized>(&M) -> Option<LockManager>;      // always Some
-//! fn current_guard() -> GuardRef;
+//! fn manager<M: AsManager + ?Sized>(&M) -> Option<Manager>;         // always Some
+//! fn current_guard() -> GuardRef;                   // inside the body
 //! trait FromLockError { fn from_lock_error(LockError) -> Self; }
 //! trait Skip { fn skip() -> Self; }
 //! fn is_busy(&LockError) -> bool;
 //! fn skipped(&LockSpec, &LockError);
-//! fn handle<R>(impl FnOnce(LockError) -> R, LockError) -> R;         // gives a closure its parameter's type
-//! struct Answer<T>;  // new(T); `Answer::new(x).answer(error)` is x(error) if x can be called so, else x:
-//! trait AnswerByCall, trait AnswerByValue;                           // the two ways, by autoref
+//! fn handle<R>(impl FnOnce(LockError) -> R, LockError) -> R;        // gives a closure its parameter's type
+//! struct Answer<T>;                                 // (&Answer::new(x)).answer(error) is x(error) if x can be called so,
+//! trait AnswerByCall; trait AnswerByValue;          // else x: the two ways, told apart by one reference more
 //! ```
 
 use proc_macro2::{Span, TokenStream};

@@ -358,6 +358,7 @@ trait Object: Send {
     async fn shared(&self, id: u64) -> AppResult<String>;
     async fn exclusive(&mut self, pair: (u32, String)) -> AppResult<u32>;
     async fn quiet(&self, id: u64);
+    async fn with_answers(&self) -> String;
     async fn generic<T: Display + Send + 'static>(self, value: T) -> AppResult<String>
     where
         Self: Sized;
@@ -390,6 +391,12 @@ impl Object for Service {
     #[distributed_lock(key = "o:<id>", on_error = ())]
     async fn quiet(&self, id: u64) {
         other_work().await;
+    }
+
+    #[distributed_lock(key = self.name(), ttl = self.lease(), on_busy = self.name(), on_error = |_| self.name())]
+    async fn with_answers(&self) -> String {
+        other_work().await;
+        self.tenant.clone()
     }
 
     #[distributed_lock(key = "o:<value>")]
@@ -578,6 +585,7 @@ async fn boxed_futures_are_wrapped_inside() {
             assert_eq!(Object::shared(&service, 0).await.expect_err("refused by the body").0, "none");
             assert_eq!(Object::exclusive(&mut service, (2, "abc".into())).await.expect("free"), 5);
             Object::quiet(&service, 1).await;
+            assert_eq!(service.with_answers().await, "acme");
             assert_eq!(service.with_default(3).await.expect("free"), 3);
             assert_eq!(Object::generic(service, 7).await.expect("free"), "7");
             assert_eq!(boxed(3).await.expect("free"), 6);

@@ -20,6 +20,7 @@ pub(crate) enum Host {
     /// On a thread of its own, with a runtime of its own.
     Thread,
     /// As a task of the caller's runtime: for tests with paused time only.
+    #[cfg(feature = "testkit")]
     Task,
 }
 
@@ -55,6 +56,7 @@ pub(super) fn start(
             .caused_by(error)
     };
     match host {
+        #[cfg(feature = "testkit")]
         Host::Task => {
             tokio::spawn(lane.run(inbox));
         }

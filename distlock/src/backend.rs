@@ -1,0 +1,17 @@
+//! For those who write a store, or set one up by hand: the narrow waist between the locks and where they live.
+//!
+//! A store is a value that implements [`Backend`], and [`RecordStore`] if it keeps idempotency records too. Give it to
+//! [`ManagerBuilder::backend`](crate::ManagerBuilder::backend). The conformance suite in `distlock::testkit` (feature `testkit`) says
+//! whether it does what the rest of the kit relies on.
+
+#[cfg(feature = "redis")]
+#[doc(inline)]
+pub use distlock_runtime::backend::redis;
+#[doc(inline)]
+pub use distlock_runtime::backend::{
+    AcquireRequest, Applied, Attempt, Backend, BackendError, BackendErrorKind, Blocked, Claim, ClaimOutcome,
+    Grant, LeaseHandle, Mode, PostedRelease, RecordLease, RecordStore, Released, Renewal, Turn, Unreleased,
+    Warning, memory,
+};
+#[doc(inline)]
+pub use distlock_runtime::{Clock, Moment};

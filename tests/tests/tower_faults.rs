@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::State;
 use axum::routing::post;
-use distlock::{CrashPolicy, LockManager};
+use distlock::{LockManager, records::CrashPolicy};
 use distlock_tests::proxy::{Fault, FaultProxy, Mode, Rule, Then, When};
 use distlock_tests::server::{RedisOptions, RedisServer};
 use distlock_tests::wait;

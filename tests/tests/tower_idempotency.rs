@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use bytes::Bytes;
-use distlock::{CrashPolicy, LockManager};
+use distlock::{LockManager, records::CrashPolicy};
 use distlock_tests::wait;
 use distlock_tower::{Execution, IdempotencyLayer, OnDisconnect, Outcome, Scope};
 use http::{HeaderValue, Method, StatusCode};

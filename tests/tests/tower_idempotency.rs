@@ -133,7 +133,8 @@ async fn duplicates_execute_once_and_replay_byte_for_byte(store: Store) {
             replies.push(request.await.unwrap());
         }
         let originals: Vec<_> = replies.iter().filter(|reply| !reply.is_replay()).collect();
-        assert_eq!(originals.len(), 1, "one original for {key}");
+        let told: Vec<_> = originals.iter().map(|reply| (reply.status, reply.text())).collect();
+        assert_eq!(originals.len(), 1, "one original for {key}, the others are replays: {told:?}");
         let original = originals[0];
         assert_eq!(original.status, StatusCode::CREATED);
         assert_eq!(original.headers.get_all("x-many").iter().count(), 2);

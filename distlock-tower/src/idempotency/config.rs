@@ -35,7 +35,8 @@ pub enum StoreDown {
     /// It is refused with 503 and `Retry-After`, before anything ran.
     #[default]
     Refuse,
-    /// It runs without protection against repetition; its response says `Idempotency-Status: unprotected`.
+    /// It runs without protection against repetition; its response says `Idempotency-Status: unprotected`. Still refused: a
+    /// request that has seen another execution in flight before the store went away, and one whose record can't be read.
     RunUnprotected,
 }
 

@@ -33,7 +33,6 @@ const EXCHANGE_ONLY: &[&str] = &[
     "te",
     "traceparent",
     "tracestate",
-    "trailer",
     "transfer-encoding",
     "upgrade",
     "via",

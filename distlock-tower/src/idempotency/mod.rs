@@ -20,7 +20,7 @@
 //! ```
 //!
 //! # What it does with a request
-//! 1. Methods that aren't covered (POST and PATCH are), upgrades and requests without a key go straight to the service.
+//! 1. Methods that aren't covered (POST and PATCH are) and requests without a key go straight to the service.
 //! 2. The key is parsed (400) and its scope determined (403 without one: there is no bucket that strangers share).
 //! 3. The body is read within a bound (413). Nothing is claimed before it is complete.
 //! 4. From here on a task of its own does the work, so a client that goes away changes nothing. It claims the key in the store, one

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, UPGRADE};
 use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
@@ -35,7 +34,7 @@ impl<S> Idempotency<S> {
     /// The key to honour, if any; the order of the questions is the price that a request without a key pays.
     fn key_of<B>(&self, request: &Request<B>) -> Result<Option<IdempotencyKey>, Problem> {
         let rules = &self.config.rules;
-        if !rules.methods.contains(request.method()) || is_upgrade(request) {
+        if !rules.methods.contains(request.method()) {
             return Ok(None);
         }
         match rules.syntax.find(request.headers(), &rules.header) {
@@ -46,11 +45,6 @@ impl<S> Idempotency<S> {
             None => Ok(None),
         }
     }
-}
-
-/// A connection that changes its protocol can't be told again.
-fn is_upgrade<B>(request: &Request<B>) -> bool {
-    request.headers().contains_key(UPGRADE) && request.headers().contains_key(CONNECTION)
 }
 
 impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for Idempotency<S>

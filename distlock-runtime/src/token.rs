@@ -73,12 +73,10 @@ impl OwnerToken {
     #[must_use]
     pub fn to_hex(self) -> String {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut text = String::with_capacity(32);
-        for byte in self.0 {
-            text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-            text.push(char::from(DIGITS[usize::from(byte & 15)]));
-        }
-        text
+        let digits = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        let mut text = Vec::with_capacity(32);
+        text.extend(digits.map(|digit| DIGITS[usize::from(digit)]));
+        String::from_utf8(text).expect("hex digits are ASCII")
     }
 
     /// Reads back what [`to_hex`](Self::to_hex) wrote.

@@ -46,7 +46,9 @@ impl Bench {
     pub async fn ask<T: FromRedisValue>(&self, words: &str) -> T {
         let mut words = words.split(' ');
         let mut command = redis::cmd(words.next().unwrap());
-        words.for_each(|word| drop(command.arg(word)));
+        for word in words {
+            command.arg(word);
+        }
         command.query_async(&mut self.admin.clone()).await.unwrap()
     }
 }

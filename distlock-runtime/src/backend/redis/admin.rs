@@ -16,8 +16,9 @@ impl RedisBackend {
             .connections
             .run(&script::INSPECT, || {
                 let names = self.namespace.lock(key);
-                let mut call = script::INSPECT.call(3, 0, 512);
+                let mut call = script::INSPECT.call(4, 0, 640);
                 names.lock(&mut call);
+                names.tombstones(&mut call);
                 names.queue(&mut call);
                 names.waiters(&mut call);
                 call

@@ -62,7 +62,7 @@ impl RedisBackend {
     }
 
     /// The reply, or `None` if this user may not ask or the server doesn't know the question.
-    async fn ask(&self, build: impl Fn() -> Cmd + Send) -> Result<Option<Value>, BackendError> {
+    async fn ask(&self, build: impl Fn() -> Cmd + Send + Sync) -> Result<Option<Value>, BackendError> {
         match self.connections.command("check", build).await {
             Ok(reply) => Ok(Some(reply)),
             Err(failure) if failure.kind() == BackendErrorKind::Unavailable => Err(failure),

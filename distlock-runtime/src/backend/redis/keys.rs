@@ -69,9 +69,9 @@ impl LockNames<'_> {
         parts(command, &[self.namespace, "!{", self.tag, "}!f"]);
     }
 
-    /// Says that this acquisition was cancelled.
-    pub(super) fn tombstone(&self, command: &mut Cmd, owner: &str) {
-        parts(command, &[self.namespace, "!{", self.tag, "}!x:", owner]);
+    /// The owners whose acquisition was cancelled, by when that may be forgotten.
+    pub(super) fn tombstones(&self, command: &mut Cmd) {
+        parts(command, &[self.namespace, "!{", self.tag, "}!x:", self.prefix, self.key]);
     }
 
     /// The waiting owners in order of arrival.
@@ -120,7 +120,7 @@ mod tests {
         let mut command = Cmd::new();
         names.lock(&mut command);
         names.counter(&mut command);
-        names.tombstone(&mut command, "0f");
+        names.tombstones(&mut command);
         names.queue(&mut command);
         names.waiters(&mut command);
         command
@@ -154,7 +154,7 @@ mod tests {
         let expected = [
             "ns:a".to_owned(),
             format!("ns!{{{tag}}}!f"),
-            format!("ns!{{{tag}}}!x:0f"),
+            format!("ns!{{{tag}}}!x:ns:a"),
             format!("ns!{{{tag}}}!q:ns:a"),
             format!("ns!{{{tag}}}!w:ns:a"),
         ];

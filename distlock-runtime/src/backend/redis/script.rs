@@ -43,12 +43,12 @@ macro_rules! script {
     };
 }
 
-pub(super) static ACQUIRE: Script = script!("acquire": "draw", "acquire");
+pub(super) static ACQUIRE: Script = script!("acquire": "draw", "take", "acquire");
 pub(super) static CANCEL: Script = script!("cancel": "queue", "hand_on", "cancel");
-pub(super) static ENTER: Script = script!("enter": "draw", "queue", "enter");
+pub(super) static ENTER: Script = script!("enter": "draw", "take", "queue", "enter");
 pub(super) static FORCE_RELEASE: Script = script!("force_release": "queue", "hand_on", "force_release");
 pub(super) static INSPECT: Script = script!("inspect": "queue", "inspect");
-pub(super) static RELEASE: Script = script!("release": "queue", "hand_on", "release");
+pub(super) static RELEASE: Script = script!("release": "release", "queue", "hand_on", "released");
 pub(super) static RENEW: Script = script!("renew": "renew");
 pub(super) static RECORD_CLAIM: Script = script!("record_claim": "record", "draw", "record_claim");
 pub(super) static RECORD_LOOK_UP: Script = script!("record_look_up": "record", "record_look_up");

@@ -4,39 +4,47 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, RedisResult, Value};
+use redis::{Pipeline, RedisResult, Value};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use super::lane::{SendError, State};
+use super::lane::{Request, SendError, State};
 use crate::backend::PostedRelease;
 
-/// Most commands in one pipeline.
+/// Most requests in one pipeline.
 const BATCH: usize = 512;
 /// Most pipelines under way at a time: more would only make them smaller.
 const UNDER_WAY: usize = 4;
 
-/// A command on its way to the batcher.
+/// A request on its way to the batcher.
 #[derive(Debug)]
 pub(super) struct Op {
-    pub(super) command: Cmd,
+    pub(super) request: Request,
     pub(super) reply_to: ReplyTo,
 }
 
 /// Who gets the reply.
 #[derive(Debug)]
 pub(super) enum ReplyTo {
-    Caller(oneshot::Sender<Result<Value, SendError>>),
+    Caller(oneshot::Sender<Result<[Value; 2], SendError>>),
+    Nobody,
     /// Nobody waits; without a reply the release falls back to its owner when this is dropped.
     Posted(PostedRelease),
 }
 
+/// Who gets the next reply, or the next two.
+struct Receiver {
+    reply_to: ReplyTo,
+    two: bool,
+}
+
 impl ReplyTo {
-    fn deliver(self, reply: Result<Value, SendError>) {
+    fn deliver(self, reply: Result<[Value; 2], SendError>) {
         match self {
             // A caller that has gone doesn't want it any more.
             Self::Caller(caller) => drop(caller.send(reply)),
+            Self::Nobody => {}
             Self::Posted(release) => {
-                if let Ok(Value::Int(_)) = reply {
+                if let Ok([Value::Int(_), _]) = reply {
                     release.done();
                 }
             }
@@ -62,14 +70,17 @@ pub(super) async fn send_batches(
             ops.push(op);
         }
         let mut connection = connection.clone();
-        let mut pipeline = Pipeline::with_capacity(ops.len());
+        let mut pipeline = Pipeline::with_capacity(2 * ops.len());
         let mut receivers = Vec::with_capacity(ops.len());
-        for Op { command, reply_to } in ops.drain(..) {
-            pipeline.add_command(command);
-            receivers.push(reply_to);
+        for Op { request, reply_to } in ops.drain(..) {
+            pipeline.add_command(request.first);
+            receivers.push(Receiver { reply_to, two: request.second.is_some() });
+            if let Some(second) = request.second {
+                pipeline.add_command(second);
+            }
         }
-        let count = receivers.len();
-        state.note_batch(count);
+        let count = pipeline.len();
+        state.note_batch(receivers.len());
         let mut exchange =
             Box::pin(async move { connection.send_packed_commands(&pipeline, 0, count).await });
         // Polled here first, so that batches enter the connection in order whatever task finishes them.
@@ -77,7 +88,7 @@ pub(super) async fn send_batches(
         match first {
             Poll::Ready(Err(_)) => {
                 state.retirement().announce();
-                deliver(receivers, &state, || Err(SendError::NotSent));
+                deliver(receivers, &state, |_| Err(SendError::NotSent));
             }
             Poll::Ready(replies) => finish(receivers, &state, replies),
             Poll::Pending => {
@@ -86,7 +97,7 @@ pub(super) async fn send_batches(
                     tokio::select! {
                         biased;
                         replies = exchange => finish(receivers, &state, replies),
-                        () = state.retirement().wait() => deliver(receivers, &state, || Err(SendError::Lost(None))),
+                        () = state.retirement().wait() => deliver(receivers, &state, |_| Err(SendError::Lost(None))),
                     }
                     drop(place);
                 });
@@ -95,23 +106,31 @@ pub(super) async fn send_batches(
     }
 }
 
-fn finish(receivers: Vec<ReplyTo>, state: &State, replies: RedisResult<Vec<Value>>) {
+fn finish(receivers: Vec<Receiver>, state: &State, replies: RedisResult<Vec<Value>>) {
     match replies {
         Ok(values) => {
             state.note_reply();
             let mut values = values.into_iter();
-            deliver(receivers, state, || values.next().ok_or(SendError::Lost(None)));
+            deliver(receivers, state, |two| {
+                let first = values.next().ok_or(SendError::Lost(None))?;
+                let second = if two { values.next().ok_or(SendError::Lost(None))? } else { Value::Nil };
+                Ok([first, second])
+            });
         }
         Err(error) => {
             state.retirement().announce();
-            deliver(receivers, state, || Err(SendError::Lost(Some(error.clone()))));
+            deliver(receivers, state, |_| Err(SendError::Lost(Some(error.clone()))));
         }
     }
 }
 
-fn deliver(receivers: Vec<ReplyTo>, state: &State, mut reply: impl FnMut() -> Result<Value, SendError>) {
+fn deliver(
+    receivers: Vec<Receiver>,
+    state: &State,
+    mut reply: impl FnMut(bool) -> Result<[Value; 2], SendError>,
+) {
     state.settled(receivers.len());
-    for receiver in receivers {
-        receiver.deliver(reply());
+    for Receiver { reply_to, two } in receivers {
+        reply_to.deliver(reply(two));
     }
 }

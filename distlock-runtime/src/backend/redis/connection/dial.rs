@@ -1,11 +1,14 @@
 //! Opening one connection.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ProtocolVersion, PushInfo, PushKind};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ProtocolVersion, PushInfo, PushKind,
+};
 
 use super::super::error;
 use super::lane::{Lane, Retirement};
@@ -100,7 +103,15 @@ impl Dialer {
                 Ok(())
             });
         }
-        let connection = Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?;
+        let tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
+        let mut connection =
+            Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?;
+        if tls {
+            // TLS 1.3 tells only after the handshake that a client certificate is missing.
+            let ping = redis::cmd("PING");
+            let pong = tokio::time::timeout(self.limit, connection.send_packed_command(&ping));
+            pong.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        }
         Ok(Lane::start(connection, retirement, self.clock, pushes.is_some()))
     }
 }

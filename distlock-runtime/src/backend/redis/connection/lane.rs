@@ -1,21 +1,47 @@
 //! One connection, and which way a command takes on it.
 
+use std::collections::VecDeque;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisError, Value};
+use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::batch::{self, Op, ReplyTo};
 use crate::backend::PostedRelease;
 use crate::clock::{Clock, Moment};
+use crate::token::OwnerToken;
 
 /// A caller that gives up on a connection which has answered nobody for this long takes it out of service.
 const STALLED: Duration = Duration::from_secs(2);
+
+/// How many attempts without a caller are remembered. A forgotten one is still recognized by its tombstone.
+const LEFT_BEHIND: usize = 1024;
+
+/// What is sent together: one command or two, and the owner whose attempt they are.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) first: Cmd,
+    pub(super) second: Option<Cmd>,
+    owner: Option<OwnerToken>,
+}
+
+impl Request {
+    /// An attempt to acquire, which is remembered if its caller goes away before the reply.
+    pub(super) fn attempt(owner: OwnerToken, [first, second]: [Cmd; 2]) -> Self {
+        Self { first, second: Some(second), owner: Some(owner) }
+    }
+}
+
+impl From<Cmd> for Request {
+    fn from(first: Cmd) -> Self {
+        Self { first, second: None, owner: None }
+    }
+}
 
 /// Why there is no reply.
 #[derive(Debug)]
@@ -38,13 +64,15 @@ pub(in super::super) struct Lane {
 /// What lane and batcher share.
 #[derive(Debug)]
 pub(super) struct State {
-    /// Commands without a reply yet.
+    /// Requests without a reply yet.
     in_flight: AtomicUsize,
-    /// The last batch had several commands: more are coming, so a first one had better wait for the others.
+    /// The last batch had several requests: more are coming, so a first one had better wait for the others.
     crowded: AtomicBool,
     last_reply: AtomicU64,
     clock: Clock,
     retirement: Arc<Retirement>,
+    /// Owners of attempts that may be under way without anybody to hear of it.
+    left_behind: Mutex<VecDeque<OwnerToken>>,
 }
 
 /// Says once and for all that a connection isn't to be used any more.
@@ -69,6 +97,7 @@ impl Lane {
             last_reply: AtomicU64::new(clock.now().as_nanos()),
             clock,
             retirement,
+            left_behind: Mutex::default(),
         });
         tokio::spawn(batch::send_batches(ops, connection.clone(), Arc::clone(&state)));
         Arc::new(Self { connection, queue, state, receives_pushes })
@@ -99,23 +128,24 @@ impl Lane {
         self.state.retirement.wait().await;
     }
 
-    /// Sends a command and waits for its reply, which may be an error of the server.
+    /// Sends a request and waits for its replies, which may be errors of the server; the second is `Nil` for one command.
     ///
-    /// A lone command goes straight through; while others are under way it joins those that leave together.
-    pub(super) async fn send(&self, command: Cmd) -> Result<Value, SendError> {
-        let mut waiting =
-            Waiting { state: &self.state, since: self.state.clock.now(), answered: false, direct: false };
+    /// A lone request goes straight through; while others are under way it joins those that leave together.
+    pub(super) async fn send(&self, request: Request, sent: Moment) -> Result<[Value; 2], SendError> {
         let alone = self.state.in_flight.fetch_add(1, Ordering::AcqRel) == 0;
-        let result = if alone && !self.state.crowded.load(Ordering::Relaxed) {
-            waiting.direct = true;
-            self.send_alone(command).await
+        let direct = alone && !self.state.crowded.load(Ordering::Relaxed);
+        let mut waiting =
+            Waiting { state: &self.state, since: sent, owner: request.owner, answered: false, direct };
+        let result = if direct {
+            Box::pin(self.send_alone(request)).await
         } else {
-            self.send_with_others(command).await
+            self.send_with_others(request).await
         };
         waiting.answered = true;
-        drop(waiting);
         match &result {
-            Ok(_) => self.state.note_reply(),
+            // A batch notes it once for all.
+            Ok(_) if direct => self.state.note_reply(),
+            Ok(_) => {}
             Err(_) => self.retire(),
         }
         result
@@ -123,31 +153,68 @@ impl Lane {
 
     /// Queues a release whose reply nobody waits for.
     pub(super) fn post(&self, command: Cmd, release: PostedRelease) -> Result<(), PostedRelease> {
-        self.state.in_flight.fetch_add(1, Ordering::AcqRel);
-        let op = Op { command, reply_to: ReplyTo::Posted(release) };
-        self.queue.send(op).map_err(|mpsc::error::SendError(op)| match op.reply_to {
-            ReplyTo::Posted(release) => release,
-            ReplyTo::Caller(_) => unreachable!("it was posted"),
-        })
-    }
-
-    async fn send_alone(&self, command: Cmd) -> Result<Value, SendError> {
-        let mut connection = self.connection.clone();
-        let mut exchange = pin!(connection.send_packed_command(&command));
-        // What fails at the first poll never reached the socket: the driver had ended before.
-        let first = std::future::poll_fn(|cx| Poll::Ready(exchange.as_mut().poll(cx))).await;
-        match first {
-            Poll::Ready(Ok(value)) => Ok(value),
-            Poll::Ready(Err(_)) => Err(SendError::NotSent),
-            Poll::Pending => exchange.await.map_err(|error| SendError::Lost(Some(error))),
+        match self.enqueue(command.into(), ReplyTo::Posted(release)) {
+            Ok(()) => Ok(()),
+            Err(ReplyTo::Posted(release)) => Err(release),
+            Err(_) => unreachable!("it was posted"),
         }
     }
 
-    async fn send_with_others(&self, command: Cmd) -> Result<Value, SendError> {
+    /// Queues a command whose reply nobody wants.
+    pub(super) fn send_unheard(&self, command: Cmd) {
+        // A lane that has gone takes everything before it along.
+        let _ = self.enqueue(command.into(), ReplyTo::Nobody);
+    }
+
+    /// Whether an attempt of this owner may be under way here without anybody to hear of it. Forgets it.
+    pub(super) fn left_behind(&self, owner: OwnerToken) -> bool {
+        let mut left = self.state.left_behind();
+        let found = left.iter().position(|other| *other == owner);
+        found.is_some_and(|place| left.remove(place).is_some())
+    }
+
+    async fn send_alone(&self, request: Request) -> Result<[Value; 2], SendError> {
+        let mut connection = self.connection.clone();
+        let Request { first, second: Some(second), .. } = request else {
+            return settled(connection.send_packed_command(&request.first), |value| [value, Value::Nil])
+                .await;
+        };
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.add_command(first).add_command(second);
+        let replies =
+            settled(connection.send_packed_commands(&pipeline, 0, 2), <[Value; 2]>::try_from).await?;
+        replies.map_err(|_| SendError::Lost(None))
+    }
+
+    async fn send_with_others(&self, request: Request) -> Result<[Value; 2], SendError> {
         let (reply_to, reply) = oneshot::channel();
-        let op = Op { command, reply_to: ReplyTo::Caller(reply_to) };
-        self.queue.send(op).map_err(|_| SendError::NotSent)?;
+        self.enqueue(request, ReplyTo::Caller(reply_to)).map_err(|_| SendError::NotSent)?;
         reply.await.unwrap_or(Err(SendError::Lost(None)))
+    }
+
+    /// To the batcher, or back what can't go there any more.
+    fn enqueue(&self, request: Request, reply_to: ReplyTo) -> Result<(), ReplyTo> {
+        if !matches!(reply_to, ReplyTo::Caller(_)) {
+            self.state.in_flight.fetch_add(1, Ordering::AcqRel);
+        }
+        self.queue.send(Op { request, reply_to }).map_err(|refused| refused.0.reply_to)
+    }
+}
+
+/// What fails at the first poll never reached the socket: the driver had ended before.
+async fn settled<T, U>(
+    exchange: impl Future<Output = redis::RedisResult<T>>,
+    convert: impl FnOnce(T) -> U,
+) -> Result<U, SendError> {
+    let mut exchange = pin!(exchange);
+    let first = std::future::poll_fn(|cx| Poll::Ready(exchange.as_mut().poll(cx))).await;
+    match first {
+        Poll::Ready(Ok(value)) => Ok(convert(value)),
+        Poll::Ready(Err(_)) => Err(SendError::NotSent),
+        Poll::Pending => match exchange.await {
+            Ok(value) => Ok(convert(value)),
+            Err(error) => Err(SendError::Lost(Some(error))),
+        },
     }
 }
 
@@ -160,14 +227,18 @@ impl State {
         self.last_reply.store(self.clock.now().as_nanos(), Ordering::Relaxed);
     }
 
-    /// A batch of so many commands is on its way.
-    pub(super) fn note_batch(&self, commands: usize) {
-        self.crowded.store(commands > 1, Ordering::Relaxed);
+    /// A batch of so many requests is on its way.
+    pub(super) fn note_batch(&self, requests: usize) {
+        self.crowded.store(requests > 1, Ordering::Relaxed);
     }
 
-    /// So many commands are done with.
-    pub(super) fn settled(&self, commands: usize) {
-        self.in_flight.fetch_sub(commands, Ordering::AcqRel);
+    /// So many requests are done with.
+    pub(super) fn settled(&self, requests: usize) {
+        self.in_flight.fetch_sub(requests, Ordering::AcqRel);
+    }
+
+    fn left_behind(&self) -> MutexGuard<'_, VecDeque<OwnerToken>> {
+        self.left_behind.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -196,6 +267,7 @@ impl Retirement {
 struct Waiting<'a> {
     state: &'a State,
     since: Moment,
+    owner: Option<OwnerToken>,
     answered: bool,
     direct: bool,
 }
@@ -207,6 +279,13 @@ impl Drop for Waiting<'_> {
         }
         if self.answered {
             return;
+        }
+        if let Some(owner) = self.owner {
+            let mut left = self.state.left_behind();
+            if left.len() >= LEFT_BEHIND {
+                left.pop_front();
+            }
+            left.push_back(owner);
         }
         let last = Moment::from_nanos(self.state.last_reply.load(Ordering::Relaxed));
         if self.state.clock.now().since(self.since.max(last)) >= STALLED {

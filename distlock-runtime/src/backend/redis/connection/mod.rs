@@ -21,13 +21,14 @@ use tokio::runtime::{Handle, Id};
 
 pub(super) use dial::{Dialer, PushHandler};
 pub(super) use lane::Lane;
-use lane::SendError;
+use lane::{Request, SendError};
 use slot::Slot;
 
 use super::error;
 use super::script::Script;
 use crate::backend::{BackendError, BackendErrorKind, PostedRelease};
 use crate::clock::{Clock, Moment};
+use crate::token::OwnerToken;
 
 /// How often a command is sent again that certainly wasn't run: its connection had gone before, or its script wasn't
 /// loaded yet.
@@ -64,22 +65,41 @@ impl Connections {
     pub(super) async fn run(
         &self,
         script: &Script,
-        build: impl Fn() -> Cmd + Send,
+        build: impl Fn() -> Cmd + Send + Sync,
     ) -> Result<Reply, BackendError> {
         let mut resends = RESENDS;
         loop {
-            let (lane, reply) = self.exchange(script.name, &build).await?;
-            let Value::ServerError(failure) = &reply.value else { return Ok(reply) };
+            let (lane, sent, [value, _]) = self.exchange(script.name, || build().into()).await?;
+            let Value::ServerError(failure) = &value else { return Ok(Reply { sent, value }) };
             if failure.code() == "NOSCRIPT" && resends > 0 {
                 resends -= 1;
-                tracing::debug!(script = script.name, "loading a script that the server doesn't know");
-                let loaded = lane.send(script.load()).await;
-                if let Ok(Value::ServerError(failure)) = loaded {
-                    return Err(error::reply("SCRIPT LOAD", &failure));
-                }
+                Box::pin(load(&lane, script, sent)).await?;
                 continue;
             }
             return Err(refused(script.name, &lane, failure));
+        }
+    }
+
+    /// Two plain commands that are an attempt of this owner; they leave together and in order. An error reply to the first is
+    /// an error.
+    pub(super) async fn attempt(
+        &self,
+        owner: OwnerToken,
+        build: impl Fn() -> [Cmd; 2] + Send + Sync,
+    ) -> Result<(Moment, [Value; 2]), BackendError> {
+        let (lane, sent, values) = self.exchange("acquire", || Request::attempt(owner, build())).await?;
+        match &values[0] {
+            Value::ServerError(failure) => Err(refused("acquire", &lane, failure)),
+            _ => Ok((sent, values)),
+        }
+    }
+
+    /// Sends this behind every attempt of the owner whose caller went away before the reply, on the same connection.
+    pub(super) fn follow_up(&self, owner: OwnerToken, build: impl Fn() -> Cmd) {
+        for (_, slot) in self.slots.load().iter() {
+            if let Some(lane) = slot.live().filter(|lane| lane.left_behind(owner)) {
+                lane.send_unheard(build());
+            }
         }
     }
 
@@ -87,12 +107,12 @@ impl Connections {
     pub(super) async fn command(
         &self,
         operation: &str,
-        build: impl Fn() -> Cmd + Send,
+        build: impl Fn() -> Cmd + Send + Sync,
     ) -> Result<Value, BackendError> {
-        let (lane, reply) = self.exchange(operation, &build).await?;
-        match &reply.value {
+        let (lane, _, [value, _]) = self.exchange(operation, || build().into()).await?;
+        match &value {
             Value::ServerError(failure) => Err(refused(operation, &lane, failure)),
-            _ => Ok(reply.value),
+            _ => Ok(value),
         }
     }
 
@@ -100,14 +120,14 @@ impl Connections {
     async fn exchange(
         &self,
         operation: &str,
-        build: &(impl Fn() -> Cmd + Send),
-    ) -> Result<(Arc<Lane>, Reply), BackendError> {
+        build: impl Fn() -> Request + Send,
+    ) -> Result<(Arc<Lane>, Moment, [Value; 2]), BackendError> {
         let mut resends = RESENDS;
         loop {
             let lane = self.lane().await?;
             let sent = self.clock.now();
-            match lane.send(build()).await {
-                Ok(value) => return Ok((lane, Reply { sent, value })),
+            match lane.send(build(), sent).await {
+                Ok(values) => return Ok((lane, sent, values)),
                 Err(SendError::NotSent) if resends > 0 => resends -= 1,
                 Err(SendError::NotSent) => {
                     return Err(BackendError::refused(
@@ -140,7 +160,10 @@ impl Connections {
             )
         })?;
         let slot = self.find(runtime.id()).unwrap_or_else(|| self.add(runtime.id(), None));
-        slot.lane(&self.dialer, &runtime).await
+        match slot.live() {
+            Some(lane) => Ok(lane),
+            None => Box::pin(slot.lane(&self.dialer, &runtime)).await,
+        }
     }
 
     /// Makes the calling runtime the one that receives what the server pushes: its connection speaks RESP3 from now on.
@@ -167,6 +190,15 @@ impl Connections {
         slots.push((runtime, Arc::clone(&slot)));
         self.slots.store(Arc::new(slots));
         slot
+    }
+}
+
+/// Makes the server know a script. A lost reply shows when the script is called again.
+async fn load(lane: &Lane, script: &Script, now: Moment) -> Result<(), BackendError> {
+    tracing::debug!(script = script.name, "loading a script that the server doesn't know");
+    match lane.send(script.load().into(), now).await {
+        Ok([Value::ServerError(failure), _]) => Err(error::reply("SCRIPT LOAD", &failure)),
+        _ => Ok(()),
     }
 }
 

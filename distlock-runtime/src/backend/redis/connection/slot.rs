@@ -35,15 +35,12 @@ impl Slot {
         self.live().is_some() || self.attempt().is_some()
     }
 
-    /// The lane, opened first if need be.
+    /// The lane, once it is open.
     pub(super) async fn lane(
         self: &Arc<Self>,
         dialer: &Arc<Dialer>,
         runtime: &Handle,
     ) -> Result<Arc<Lane>, BackendError> {
-        if let Some(lane) = self.live() {
-            return Ok(lane);
-        }
         let mut attempt = self.open(dialer, runtime);
         match attempt.wait_for(Option::is_some).await {
             Ok(outcome) => outcome.clone().expect("waited for it"),

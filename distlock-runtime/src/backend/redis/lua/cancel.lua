@@ -1,14 +1,20 @@
 -- CANCEL
--- KEYS lock, tombstone of this owner, queue, waiters          ARGV value, owner, tombstone's life in ms
+-- KEYS lock, tombstones, queue, waiters          ARGV value, owner, tombstone's life in ms
 -- Gives 1: it held the lock | 0: it didn't. Repeat: 0, with a new tombstone. Leaving the queue comes first: a write
 -- that needs no memory, so that a full server takes the rest.
 pcall(leave, KEYS[3], KEYS[4], ARGV[2])
-local mark = redis.pcall('set', KEYS[2], '1', 'PX', ARGV[3])
+local now = now_ms()
+local mark = redis.pcall('zadd', KEYS[2], string.format('%.0f', now + ARGV[3]), ARGV[2])
+if type(mark) ~= 'table' then
+  redis.call('zremrangebyscore', KEYS[2], '-inf', string.format('(%.0f', now))
+  local life = math.max(redis.call('pttl', KEYS[2]), tonumber(ARGV[3]))
+  redis.call('pexpire', KEYS[2], string.format('%.0f', life))
+end
 local held = 0
 if redis.pcall('get', KEYS[1]) == ARGV[1] then
   held = 1
   redis.call('del', KEYS[1])
   if redis.call('exists', KEYS[3]) == 1 then pcall(hand_on, KEYS[1], KEYS[3], KEYS[4]) end
 end
-if mark.err then return mark end
+if type(mark) == 'table' then return mark end
 return held

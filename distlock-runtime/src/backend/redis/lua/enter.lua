@@ -1,18 +1,12 @@
 -- ENTER, a try that stands in the queue if the lock is busy.
--- KEYS lock, counter, tombstone of this owner, queue, waiters
+-- KEYS lock, counter, tombstones, queue, waiters
 -- ARGV value, ttl ms, how many tokens, owner, claim ms, channel or '-', window ms, longest queue
 -- Gives the first token | -1: cancelled before | {holder's value, its remaining ms, 1 if in the queue}.
 -- Repeat by the same owner: a held lease at its full length and out of the queue, or the same place for a new window.
-if redis.call('exists', KEYS[3]) == 1 then return -1 end
-local held = redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])
-local holder
-if not held then
-  holder = redis.pcall('get', KEYS[1])
-  if type(holder) == 'table' then return holder end
-  held = holder == ARGV[1]
-  if held then redis.call('pexpire', KEYS[1], ARGV[2]) end
-end
-if held then
+local taken = take(KEYS[1], KEYS[3], ARGV[1], ARGV[2])
+if taken == nil then return -1 end
+if type(taken) == 'table' then return taken end
+if taken == true then
   local token = draw(KEYS[2], ARGV[3])
   if type(token) == 'table' then redis.call('del', KEYS[1]) end
   pcall(leave, KEYS[4], KEYS[5], ARGV[4])
@@ -26,7 +20,7 @@ for _ = 1, 100 do
 end
 local queued = redis.call('zscore', KEYS[4], ARGV[4])
 if not queued and redis.call('zcard', KEYS[4]) >= tonumber(ARGV[8]) then
-  return { holder, redis.call('pttl', KEYS[1]), 0 }
+  return { taken, redis.call('pttl', KEYS[1]), 0 }
 end
 local entry = string.format('%.0f', now + ARGV[7]) .. ' ' .. ARGV[5] .. ' ' .. ARGV[6] .. ' ' .. ARGV[1]
 redis.call('hset', KEYS[5], ARGV[4], entry)
@@ -36,4 +30,4 @@ if not queued then
   redis.call('zadd', KEYS[4], (tail or 0) + 1, ARGV[4])
 end
 redis.call('pexpire', KEYS[4], ARGV[7] * 2)
-return { holder, redis.call('pttl', KEYS[1]), 1 }
+return { taken, redis.call('pttl', KEYS[1]), 1 }

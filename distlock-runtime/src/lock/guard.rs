@@ -102,7 +102,7 @@ impl Guard {
     /// Resolves when the lock is lost, with the error that says why.
     ///
     /// # Cancel safety
-    /// Yes.
+    /// Safe: asking again finds the same answer.
     pub async fn lost(&self) -> LockError {
         self.own_view().lost().await
     }
@@ -265,7 +265,7 @@ impl GuardRef {
     /// Resolves when the lock is lost or released, with the error that says which.
     ///
     /// # Cancel safety
-    /// Yes.
+    /// Safe: asking again finds the same answer.
     pub async fn lost(&self) -> LockError {
         self.view.lost().await
     }

@@ -86,7 +86,7 @@ impl Mutex {
     /// # Errors
     /// `LOCK_TIMEOUT` (with the holder) when it was held for the whole budget; `CONNECTION` when the store didn't answer
     /// within it; `DEADLOCK`, `TOO_MANY_WAITERS`, `KEY_CONFLICT`, `PERMISSION`, `OUT_OF_MEMORY`, `CLOCK_DRIFT`,
-    /// `SHUTDOWN`, `CONFIG`.
+    /// `SHUTDOWN`, `CONFIG`; `WATCHDOG_RENEWAL_FAILED` when it would enter again and the hold is lost.
     ///
     /// # Cancel safety
     /// The future may be dropped at any time: nothing stays behind, and nothing takes effect later.

@@ -102,6 +102,9 @@ impl ManagerBuilder {
     ///
     /// # Errors
     /// As [`LockManager::connect`], and `CONFIG` from [`strict`](Self::strict).
+    ///
+    /// # Cancel safety
+    /// Safe: nothing stays behind.
     pub async fn connect(self, url: &str) -> Result<LockManager, LockError> {
         let opened = connect::open(url, &self)?;
         self.label(opened.label).start(opened.backend).await
@@ -111,6 +114,9 @@ impl ManagerBuilder {
     ///
     /// # Errors
     /// What the store's `ping` says, and `CONFIG` from [`strict`](Self::strict).
+    ///
+    /// # Cancel safety
+    /// Safe: nothing stays behind.
     pub async fn backend(self, backend: Arc<dyn Backend>) -> Result<LockManager, LockError> {
         self.start(backend).await
     }

@@ -32,14 +32,15 @@ pub struct LockManager {
 }
 
 impl LockManager {
-    /// Connects by URL: `memory:`, `redis://…`, `rediss://…`.
+    /// Connects by URL: `memory:`, `memory:name`, `redis://…`, `rediss://…`, `redis+unix://…`. The parameters are those of
+    /// `RedisOptions::from_url`.
     ///
     /// # Errors
     /// `CONFIG` for a URL that isn't understood (the text says which part and how to mend it) or a feature that isn't
     /// compiled in; `CONNECTION` when the store can't be reached; `PERMISSION` for wrong credentials.
     ///
     /// # Cancel safety
-    /// Yes.
+    /// Safe: nothing stays behind.
     pub async fn connect(url: &str) -> Result<Self, LockError> {
         Self::builder().connect(url).await
     }
@@ -98,10 +99,13 @@ impl LockManager {
         self.shared.engine.backend().guarantees()
     }
 
-    /// Reaches the store and back.
+    /// Reaches the store and back, within 5 s; for health checks.
     ///
     /// # Errors
     /// `CONNECTION`, `PERMISSION`.
+    ///
+    /// # Cancel safety
+    /// Safe: it only looks.
     pub async fn ping(&self) -> Result<(), LockError> {
         self.ask("ping", None, self.shared.engine.backend().ping()).await
     }
@@ -123,7 +127,10 @@ impl LockManager {
     /// for locks that this process holds or waits for; elsewhere a process counts as one waiter.
     ///
     /// # Errors
-    /// `CONNECTION`, `PERMISSION`, `KEY_CONFLICT`, `CONFIG` for a key that can't be.
+    /// `CONNECTION` (no answer within 5 s), `PERMISSION`, `KEY_CONFLICT`, `CONFIG` for a key that can't be.
+    ///
+    /// # Cancel safety
+    /// Safe: it only looks.
     pub async fn inspect<K>(&self, key: K) -> Result<LockState, LockError>
     where
         K: TryInto<LockKey>,
@@ -134,10 +141,14 @@ impl LockManager {
         Ok(self.with_local(state))
     }
 
-    /// The locks now held whose key starts with `prefix` (raw keys aside), at most 10 000.
+    /// The locks now held whose key starts with `prefix` (raw keys aside), at most 10 000. For people and tools: on a store
+    /// with many keys it takes a while, and what changes meanwhile may be missing.
     ///
     /// # Errors
-    /// `CONNECTION`, `PERMISSION`.
+    /// `CONNECTION` (no answer within 5 s), `PERMISSION`.
+    ///
+    /// # Cancel safety
+    /// Safe: it only looks.
     pub async fn list(&self, prefix: &str) -> Result<Vec<LockState>, LockError> {
         let states = self.ask("list", None, self.shared.engine.backend().list(prefix, 10_000)).await?;
         Ok(states.into_iter().map(|state| self.with_local(state)).collect())
@@ -149,7 +160,11 @@ impl LockManager {
     /// Returns who held it; `None` if it was free.
     ///
     /// # Errors
-    /// `CONNECTION`, `PERMISSION`, `KEY_CONFLICT` for a value that isn't a lock of ours (it is left alone).
+    /// `CONNECTION` (no answer within 5 s: it may have happened), `PERMISSION`, `KEY_CONFLICT` for a value that isn't a lock
+    /// of ours (it is left alone), `CONFIG` for a key that can't be.
+    ///
+    /// # Cancel safety
+    /// It may or may not happen.
     pub async fn force_release<K>(&self, key: K, reason: &str) -> Result<Option<HolderState>, LockError>
     where
         K: TryInto<LockKey>,
@@ -222,7 +237,7 @@ impl Events {
     /// The next event; `None` when the manager is gone. Events that were missed are skipped and logged.
     ///
     /// # Cancel safety
-    /// Yes.
+    /// Safe: no event is lost.
     pub async fn next(&mut self) -> Option<LockEvent> {
         loop {
             match self.receiver.recv().await {

@@ -108,6 +108,9 @@ impl Records {
     ///
     /// # Errors
     /// As [`claim`](Self::claim).
+    ///
+    /// # Cancel safety
+    /// Safe: it only looks.
     pub async fn look_up(&self, key: &RecordKey) -> Result<Option<Record>, LockError> {
         self.insist("look up", || self.store.look_up(key)).await
     }
@@ -115,7 +118,7 @@ impl Records {
     /// Waits until the record may have changed, at most `at_most`; may return early.
     ///
     /// # Cancel safety
-    /// Yes.
+    /// Safe.
     pub async fn changed(&self, key: &RecordKey, at_most: Duration) {
         self.store.changed(key, at_most).await;
     }

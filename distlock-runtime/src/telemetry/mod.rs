@@ -23,8 +23,8 @@ mod names {
 /// The label of a lock without a template.
 pub(crate) const NO_TEMPLATE: &str = "-";
 
-/// An acquire ended: `outcome` is `granted`, `reentered`, or the error's code in lower case. The failure rate is the
-/// share of the others.
+/// An acquire ended: `outcome` is `granted`, `reentered`, or the error's code. The failure rate is the share of the
+/// codes.
 pub(crate) fn acquired(template: &'static str, outcome: &'static str, waited: Duration) {
     #[cfg(feature = "metrics")]
     {

@@ -62,6 +62,18 @@ fn complete(body: &'static str) -> Settlement {
 }
 
 #[tokio::test]
+async fn a_claim_that_arrives_after_its_withdrawal_claims_nothing() {
+    let bench = Bench::start().await;
+    let store = &bench.backend;
+    let late = claim("late");
+    store.withdraw(&late).await.unwrap();
+    let error = store.claim(&late).await.unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Script, "{error}");
+    assert_eq!(store.look_up(&late.key).await.unwrap(), None);
+    claimed(store, &claim("late")).await;
+}
+
+#[tokio::test]
 async fn a_key_runs_once_and_its_result_is_kept() {
     let bench = Bench::start().await;
     let store = &bench.backend;

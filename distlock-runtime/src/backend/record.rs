@@ -82,7 +82,7 @@ pub struct Fingerprint {
 pub enum CrashPolicy {
     /// The record becomes `unknown`; nothing runs again (at most once).
     Reject,
-    /// The claim takes over with a larger fence; the work runs again.
+    /// A claim with the same fingerprint takes over with a larger fence; the work runs again.
     Takeover,
 }
 
@@ -207,6 +207,10 @@ pub enum Settled {
 pub trait RecordStore: fmt::Debug + Send + Sync + 'static {
     /// Claims the key, or tells what stands there.
     async fn claim(&self, claim: &Claim) -> Result<ClaimOutcome, BackendError>;
+
+    /// Undoes a claim whose outcome is unknown and whose work was never begun: forgets the record if this owner has it
+    /// in flight, and as far as the store can, makes a late arrival of the claim harmless.
+    async fn withdraw(&self, claim: &Claim) -> Result<(), BackendError>;
 
     /// Renews claims to their full ttl; one outcome each, in order.
     async fn renew_claims(&self, leases: &[RecordLease]) -> Vec<Renewal>;

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use super::{Engine, renewal};
 use crate::backend::{
-    AcquireRequest, Backend, LeaseHandle, RecordLease, RecordStore, Settlement, Unreleased,
+    AcquireRequest, Backend, Claim, LeaseHandle, RecordLease, RecordStore, Settlement, Unreleased,
 };
 use crate::clock::{Clock, Moment};
 use crate::error::{ErrorKind, LockError};
@@ -29,6 +29,7 @@ pub(super) enum Job {
     Cancel(AcquireRequest),
     Release(LeaseHandle, Option<Duration>),
     Settle(RecordLease, Settlement),
+    Withdraw(Claim),
 }
 
 /// How long one try of a job may take.
@@ -124,6 +125,13 @@ impl Lane {
                     let until = clock.now() + lease.ttl.as_duration();
                     insist(clock, until, || backend.release(&lease, keep)).await;
                     drop(finished);
+                });
+            }
+            Job::Withdraw(claim) => {
+                let Some(records) = self.records.clone() else { return };
+                jobs.spawn(async move {
+                    let until = clock.now() + claim.lease.as_duration() + LATE_ATTEMPT;
+                    insist(clock, until, || records.withdraw(&claim)).await;
                 });
             }
             Job::Settle(lease, settlement) => {

@@ -11,7 +11,8 @@ use std::time::Duration;
 use super::Engine;
 use super::background::Job;
 use crate::backend::{
-    AcquireRequest, BackendError, LeaseHandle, PostedRelease, RecordLease, Released, Settlement, Unreleased,
+    AcquireRequest, BackendError, Claim, LeaseHandle, PostedRelease, RecordLease, Released, Settlement,
+    Unreleased,
 };
 
 /// How long a foreground release may take before the background lane takes it over.
@@ -61,6 +62,12 @@ impl Engine {
     pub(crate) fn settle_detached(&self, lease: RecordLease, settlement: Settlement) {
         // As above: when the background lane has ended, the claim lapses.
         let _ = self.jobs.send(Job::Settle(lease, settlement));
+    }
+
+    /// Undoes a claim whose outcome nobody saw and whose work was never begun.
+    pub(crate) fn withdraw_detached(&self, claim: Claim) {
+        // As above.
+        let _ = self.jobs.send(Job::Withdraw(claim));
     }
 
     /// Undoes an attempt whose outcome nobody saw.

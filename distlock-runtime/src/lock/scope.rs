@@ -45,6 +45,11 @@ impl Scope {
         self
     }
 
+    pub(crate) fn or_manager(mut self, manager: &Arc<Shared>) -> Self {
+        self.manager.get_or_insert_with(|| manager.clone());
+        self
+    }
+
     pub(super) fn with_hold(self, hold: &Arc<Hold>) -> Self {
         let node = Node { hold: Arc::downgrade(hold), outer: self.holds };
         Self { manager: self.manager, holds: Some(Arc::new(node)) }

@@ -80,9 +80,10 @@ impl LockManager {
     }
 
     /// Gives a future that is about to be spawned the lock scope of the code that spawns it: its reentrant acquisitions
-    /// share the holds that this code is under, for as long as those last.
+    /// share the holds that this code is under, for as long as those last, and its attributes use the same manager (this
+    /// one, if the code has none of its own).
     pub fn inherit<F: Future>(&self, future: F) -> Scoped<F> {
-        Scope::current().with_manager(self.shared.clone()).wrap(future)
+        Scope::current().or_manager(&self.shared).wrap(future)
     }
 
     /// The store's idempotency records.

@@ -67,7 +67,7 @@ impl Records {
     /// `PERMISSION`, `SHUTDOWN`, and `SCRIPT` for a record that can't be read.
     ///
     /// # Cancel safety
-    /// A claim whose reply isn't seen lapses after its lease, and the crash policy decides about it.
+    /// A claim whose reply isn't seen is withdrawn in the background: nothing was executed under it.
     pub async fn claim(&self, request: ClaimRequest) -> Result<Claimed, LockError> {
         if self.engine.is_closing() {
             return Err(
@@ -82,7 +82,9 @@ impl Records {
             after_crash: request.after_crash,
             retain: request.retain,
         };
+        let pending = PendingClaim { engine: &self.engine, claim: Some(&claim) };
         let outcome = self.insist("claim", || self.store.claim(&claim)).await?;
+        pending.done();
         match outcome {
             ClaimOutcome::Present(record) => Ok(Claimed::Present(record)),
             ClaimOutcome::Claimed { sent, fence, taken_over } => {
@@ -252,6 +254,26 @@ impl fmt::Debug for ClaimGuard {
             .field("fence", &self.fence())
             .field("valid", &self.is_valid())
             .finish_non_exhaustive()
+    }
+}
+
+/// A claim that the background withdraws if its outcome isn't seen.
+struct PendingClaim<'a> {
+    engine: &'a Engine,
+    claim: Option<&'a Claim>,
+}
+
+impl PendingClaim<'_> {
+    fn done(mut self) {
+        self.claim = None;
+    }
+}
+
+impl Drop for PendingClaim<'_> {
+    fn drop(&mut self) {
+        if let Some(claim) = self.claim.take() {
+            self.engine.withdraw_detached(claim.clone());
+        }
     }
 }
 

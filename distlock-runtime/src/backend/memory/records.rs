@@ -73,7 +73,9 @@ impl Records {
             }
             let lapsed = in_flight && entry.until <= now;
             match claim.after_crash {
-                CrashPolicy::Takeover if lapsed => taken_over = true,
+                CrashPolicy::Takeover if lapsed && entry.fingerprint == claim.fingerprint => {
+                    taken_over = true
+                }
                 CrashPolicy::Reject if lapsed => {
                     entry.state = State::Settled(RecordState::Unknown);
                     entry.until = now + claim.retain;
@@ -98,6 +100,15 @@ impl Records {
             },
         );
         Ok(ClaimOutcome::Claimed { sent: now, fence, taken_over })
+    }
+
+    fn withdraw(&mut self, claim: &Claim) {
+        let is_mine = |entry: &Entry| entry.owner == claim.owner && matches!(entry.state, State::InFlight);
+        if self.entries.get(&claim.key).is_some_and(is_mine)
+            && let Some(entry) = self.entries.remove(&claim.key)
+        {
+            entry.bell.notify_waiters();
+        }
     }
 
     fn renew(&mut self, lease: &RecordLease, now: Moment) -> bool {
@@ -166,6 +177,12 @@ impl Records {
 impl RecordStore for MemoryBackend {
     async fn claim(&self, claim: &Claim) -> Result<ClaimOutcome, BackendError> {
         lock(&self.shared.records).claim(claim, self.clock.now())
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<(), BackendError> {
+        // No claim can arrive late here: each is over when its future is.
+        lock(&self.shared.records).withdraw(claim);
+        Ok(())
     }
 
     async fn renew_claims(&self, leases: &[RecordLease]) -> Vec<Renewal> {

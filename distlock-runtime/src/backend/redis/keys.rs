@@ -47,6 +47,11 @@ impl Namespace {
     pub(super) fn record_counter(&self, record: &str) -> String {
         format!("{}!{{{}}}!f", self.name, slot::tag(slot::slot("", record)))
     }
+
+    /// The mark that an owner's claim of a record was withdrawn, in the record's slot.
+    pub(super) fn record_withdrawal(&self, record: &str, owner: &str) -> String {
+        format!("{}!{{{}}}!v:{owner}", self.name, slot::tag(slot::slot("", record)))
+    }
 }
 
 /// The keys of one lock, all in the slot of the first. Written straight into a command, without a string for each.

@@ -18,6 +18,8 @@ use crate::token::FencingToken;
 
 /// How many claims one script call renews.
 const RENEWALS: usize = 100;
+/// How long a withdrawn claim may still be under way.
+const LATE_CLAIM: Duration = Duration::from_secs(120);
 /// Most managers that are told of one record's end; further ones ask.
 const WATCHERS: usize = 32;
 
@@ -27,6 +29,7 @@ impl RecordStore for RedisBackend {
         let record = self.namespace.record(&claim.key);
         let counter = self.namespace.record_counter(&record);
         let owner = claim.owner.to_hex();
+        let withdrawal = self.namespace.record_withdrawal(&record, &owner);
         let fingerprint = written(claim.fingerprint);
         let policy = match claim.after_crash {
             CrashPolicy::Reject => "reject",
@@ -35,8 +38,8 @@ impl RecordStore for RedisBackend {
         let reply = self
             .connections
             .run(&script::RECORD_CLAIM, || {
-                let mut call = script::RECORD_CLAIM.call(2, 5, 512);
-                call.arg(&record).arg(&counter).arg(&owner).arg(&fingerprint);
+                let mut call = script::RECORD_CLAIM.call(3, 5, 576);
+                call.arg(&record).arg(&counter).arg(&withdrawal).arg(&owner).arg(&fingerprint);
                 call.arg(claim.lease.as_millis()).arg(policy).arg(kept(claim.retain));
                 call
             })
@@ -47,7 +50,27 @@ impl RecordStore for RedisBackend {
             let fence = FencingToken::new(fence.unsigned_abs());
             return Ok(ClaimOutcome::Claimed { sent: reply.sent, fence, taken_over: taken_over == 1 });
         }
+        if reply.value == Value::Int(-1) {
+            return Err(BackendError::refused(
+                crate::backend::BackendErrorKind::Script,
+                "this claim was withdrawn before; claim anew",
+            ));
+        }
         present("claim", reply.value).map(ClaimOutcome::Present)
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<(), BackendError> {
+        let record = self.namespace.record(&claim.key);
+        let owner = claim.owner.to_hex();
+        let withdrawal = self.namespace.record_withdrawal(&record, &owner);
+        self.connections
+            .run(&script::RECORD_WITHDRAW, || {
+                let mut call = script::RECORD_WITHDRAW.call(2, 2, 320);
+                call.arg(&record).arg(&withdrawal).arg(&owner).arg(milliseconds(LATE_CLAIM));
+                call
+            })
+            .await?;
+        Ok(())
     }
 
     async fn renew_claims(&self, leases: &[RecordLease]) -> Vec<Renewal> {

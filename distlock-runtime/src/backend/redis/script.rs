@@ -54,3 +54,4 @@ pub(super) static RECORD_CLAIM: Script = script!("record_claim": "record", "draw
 pub(super) static RECORD_LOOK_UP: Script = script!("record_look_up": "record", "record_look_up");
 pub(super) static RECORD_RENEW: Script = script!("record_renew": "record", "record_renew");
 pub(super) static RECORD_SETTLE: Script = script!("record_settle": "record", "record_settle");
+pub(super) static RECORD_WITHDRAW: Script = script!("record_withdraw": "record", "record_withdraw");

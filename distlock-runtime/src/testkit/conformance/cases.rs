@@ -55,6 +55,8 @@ macro_rules! __conformance_cases {
                 of_many_claims_at_once_one_executes,
                 a_renewed_claim_lives_on,
                 a_lapsed_claim_is_taken_over_and_its_late_commit_is_fenced,
+                a_lapsed_claim_is_not_taken_over_by_another_request,
+                a_withdrawn_claim_leaves_nothing,
                 a_lapsed_claim_becomes_unknown_under_reject,
                 a_lapsed_claim_that_nobody_took_can_be_settled,
                 who_waits_for_a_record_is_told,

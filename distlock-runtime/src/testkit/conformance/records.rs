@@ -171,6 +171,40 @@ pub async fn a_lapsed_claim_is_taken_over_and_its_late_commit_is_fenced(store: &
     assert_eq!(desk.state(&key).await, Some(RecordState::Completed { response: b"heir".to_vec().into() }));
 }
 
+/// A crash under `Takeover` is taken over by the same request only.
+pub async fn a_lapsed_claim_is_not_taken_over_by_another_request(store: &impl Store) {
+    let Some(desk) = Desk::open(store).await else { return };
+    let takeover = |key| Claim { lease: ttl(100), after_crash: CrashPolicy::Takeover, ..claim(key) };
+    let key = fresh_record();
+    let dead = takeover(key);
+    desk.claimed(&dead).await;
+    lapsed(&desk, &key).await;
+    let other = Claim { fingerprint: Fingerprint { version: 3, digest: [8; 32] }, ..takeover(key) };
+    assert_eq!(desk.present(&other).await.fingerprint, dead.fingerprint);
+    assert!(desk.claimed(&takeover(key)).await.1);
+}
+
+/// A claim whose work was never begun can be withdrawn: as if it had never been. Withdrawing changes nothing of others and
+/// nothing that is settled.
+pub async fn a_withdrawn_claim_leaves_nothing(store: &impl Store) {
+    let Some(desk) = Desk::open(store).await else { return };
+    let (key, never) = (fresh_record(), fresh_record());
+    let first = claim(key);
+    desk.claimed(&first).await;
+    desk.records.withdraw(&first).await.unwrap();
+    assert_eq!(desk.state(&key).await, None);
+    let second = claim(key);
+    let (lease, taken_over) = desk.claimed(&second).await;
+    assert!(!taken_over);
+    desk.records.withdraw(&first).await.unwrap();
+    assert!(matches!(desk.state(&key).await, Some(RecordState::InFlight { .. })), "another's claim stays");
+    assert_eq!(desk.settled(&lease, &complete(b"done")).await, Settled::Done);
+    desk.records.withdraw(&second).await.unwrap();
+    assert!(matches!(desk.state(&key).await, Some(RecordState::Completed { .. })), "what is settled stays");
+    desk.records.withdraw(&claim(never)).await.unwrap();
+    assert_eq!(desk.state(&never).await, None);
+}
+
 /// After a crash under `Reject`, nothing runs again: the record says that nobody knows.
 pub async fn a_lapsed_claim_becomes_unknown_under_reject(store: &impl Store) {
     let Some(desk) = Desk::open(store).await else { return };

@@ -1,7 +1,9 @@
 -- RECORD_CLAIM
--- KEYS record, counter          ARGV owner, fingerprint, lease ms, 'takeover' or 'reject', retention ms
--- Gives {1, fence, 1 if taken over} | {0, state, fingerprint, remaining ms or response or reason}.
+-- KEYS record, counter, mark of this owner's withdrawal          ARGV owner, fingerprint, lease ms, 'takeover' or 'reject', retention ms
+-- Gives {1, fence, 1 if taken over} | {0, state, fingerprint, remaining ms or response or reason}
+-- | -1: withdrawn before.
 -- Repeat by the same owner: goes on under the same fence. A lapsed one is taken over only by the same fingerprint.
+if redis.call('exists', KEYS[3]) == 1 then return -1 end
 local found = redis.pcall('hmget', KEYS[1], 's', 'o', 'f', 'p', 'u', 'a', 'w')
 if found.err then return found end
 local state, owner, fence, fingerprint, lease_until, taken, channels = unpack(found)

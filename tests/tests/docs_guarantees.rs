@@ -1,17 +1,27 @@
-//! The table of guarantees in the documents is what the stores say of themselves.
+//! The table of guarantees in the documents is what the stores say of themselves, and what `memory:` says of itself is so.
 
 mod docs;
 
-use std::fs;
+use std::{
+    fs,
+    io::Write as _,
+    process::{self, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use distlock::{
-    Guarantees,
+    Fault, Guarantees, LockManager, Promise,
     backend::{
         Backend as _, Clock,
         memory::MemoryBackend,
         redis::{RedisBackend, RedisOptions},
     },
 };
+use distlock_tests::wait::until_blocking;
 use docs::{read, root, section};
 
 const DOCUMENTS: &[&str] = &["README.md", "distlock/src/guide/guarantees.md"];
@@ -34,4 +44,43 @@ fn the_table_is_what_the_stores_say() {
         text.replace_range(start..end, &table);
         fs::write(root().join(path), text).unwrap();
     }
+}
+
+/// Everything in one process, and yet: what is stopped between two awaits goes on, when its lease is another's already.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn procs_a_stopped_process_may_overlap_with_itself() {
+    const LIMIT: Duration = Duration::from_secs(20);
+    const TTL: Duration = Duration::from_millis(900);
+    let mut stopper = Command::new("sh")
+        .args(["-c", &format!("read go; kill -STOP {0}; sleep 2.5; kill -CONT {0}", process::id())])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut go = stopper.stdin.take().unwrap();
+
+    let locks = LockManager::connect("memory:").await.unwrap();
+    let paused = locks.mutex("k").ttl(TTL).lock().await.unwrap();
+    let entered = Arc::new(AtomicBool::new(false));
+    let next = tokio::spawn({
+        let (locks, entered) = (locks.clone(), entered.clone());
+        async move {
+            let guard = locks.mutex("k").ttl(TTL).wait(LIMIT).lock().await.unwrap();
+            entered.store(true, Ordering::SeqCst);
+            guard.fencing_token()
+        }
+    });
+    let token = paused.fencing_token();
+    let body = paused.run(async {
+        writeln!(go, "now").unwrap();
+        // No await in here: nothing can stop this.
+        until_blocking("the next holder comes in", LIMIT, || entered.load(Ordering::SeqCst).then_some(()))
+            .unwrap();
+    });
+    assert_eq!(body.await.unwrap_err().code(), "WATCHDOG_RENEWAL_FAILED");
+    assert!(next.await.unwrap() > token, "a resource that compares tells them apart");
+    stopper.wait().unwrap();
+
+    let promises = locks.guarantees();
+    assert_eq!(promises.under(Fault::HolderPausedUnchecked), Promise::Violated);
+    assert_eq!(promises.under(Fault::HolderPausedFenced), Promise::Fenced);
 }

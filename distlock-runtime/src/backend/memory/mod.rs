@@ -73,13 +73,13 @@ impl MemoryBackend {
     /// The promises of this store.
     #[must_use]
     pub const fn promises() -> Guarantees {
-        use Promise::{Holds, NotApplicable};
+        use Promise::{Fenced, NotApplicable, Violated};
         Guarantees::new(
             "memory",
             [
-                // One process pauses as a whole: who resumes first sees its own deadline first.
-                Holds,
-                Holds,
+                // A body between two awaits goes on after the pause, beside the one that has the lock by then.
+                Violated,
+                Fenced,
                 NotApplicable,
                 NotApplicable,
                 NotApplicable,

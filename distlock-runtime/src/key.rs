@@ -26,11 +26,12 @@ const VALUE_ESCAPES: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'.').rem
 /// concatenation lets `a:b` + `c` meet `a` + `b:c`.
 ///
 /// ```
-/// use distlock_runtime::{KeyWriter, LockKey};
+/// # use distlock_runtime as distlock;
+/// use distlock::{KeyWriter, LockKey};
 /// let fixed = LockKey::new("nightly-report")?;
 /// let built = KeyWriter::new().literal("order:").value(&42).finish()?;
 /// assert_eq!(built.as_str(), "order:42");
-/// # Ok::<(), distlock_runtime::LockError>(())
+/// # Ok::<(), distlock::LockError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LockKey {

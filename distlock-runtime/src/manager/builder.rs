@@ -15,8 +15,10 @@ use crate::ttl::{Ttl, Wait};
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), distlock_runtime::LockError> {
+/// # use distlock_runtime as distlock;
 /// use std::time::Duration;
-/// let locks = distlock_runtime::LockManager::builder()
+///
+/// let locks = distlock::LockManager::builder()
 ///     .namespace("billing")
 ///     .label("invoice-worker-3")
 ///     .ttl(Duration::from_secs(10))

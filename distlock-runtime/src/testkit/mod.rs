@@ -10,10 +10,11 @@ use crate::manager::LockManager;
 /// `tokio::time::advance` jumps, as a process does that was stopped, so a jump beyond the ttl loses the lock.
 ///
 /// ```
+/// # use distlock_runtime as distlock;
 /// use std::time::Duration;
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), distlock_runtime::LockError> {
-/// let locks = distlock_runtime::testkit::memory_paused();
+/// let locks = distlock::testkit::memory_paused();
 /// let guard = locks.mutex("job").lock().await?;
 /// tokio::time::sleep(Duration::from_secs(3600)).await;
 /// assert!(guard.is_valid(), "an hour of renewals passed in no time");

@@ -11,7 +11,8 @@ use http::response::Parts;
 /// What a handler knows about its execution, told by a response extension; it overrules the classifier.
 ///
 /// ```
-/// use distlock_tower::Outcome;
+/// # mod distlock { pub use distlock_runtime::*; pub use distlock_tower as tower; }
+/// use distlock::tower::Outcome;
 /// // the order wasn't touched: the client may repeat the request under the same key
 /// let response = http::Response::builder().status(503).extension(Outcome::NotStarted).body(());
 /// ```

@@ -21,7 +21,8 @@ impl IdempotencyLayer {
     ///
     /// ```compile_fail
     /// # async fn demo(locks: distlock_runtime::LockManager) {
-    /// distlock_tower::IdempotencyLayer::builder(&locks).build();
+    /// # use distlock_tower::IdempotencyLayer;
+    /// IdempotencyLayer::builder(&locks).build();
     /// # }
     /// ```
     pub fn builder(locks: &LockManager) -> IdempotencyBuilder {

@@ -4,9 +4,10 @@
 //! request under the same key, this layer executes it once and answers the repeats with the stored response.
 //!
 //! ```
+//! # mod distlock { pub use distlock_runtime::*; pub use distlock_tower as tower; }
 //! # async fn demo() -> Result<(), distlock_runtime::LockError> {
-//! use distlock_runtime::LockManager;
-//! use distlock_tower::{IdempotencyLayer, Scope};
+//! use distlock::LockManager;
+//! use distlock::tower::{IdempotencyLayer, Scope};
 //!
 //! #[derive(Clone)]
 //! struct User { id: String } // put there by the authentication layer

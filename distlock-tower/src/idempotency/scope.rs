@@ -18,7 +18,8 @@ const ANONYMOUS: &str = "distlock.idempotency.1.anonymous";
 /// would make two executions of one request.
 ///
 /// ```
-/// use distlock_tower::Scope;
+/// # mod distlock { pub use distlock_runtime::*; pub use distlock_tower as tower; }
+/// use distlock::tower::Scope;
 /// let scope = Scope::new("tenant-7").and("user-42");
 /// assert_ne!(scope, Scope::new("tenant-7user-42"));
 /// ```

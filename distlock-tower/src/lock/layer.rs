@@ -23,9 +23,10 @@ impl LockLayer {
     /// the request pass, an error is refused with 400.
     ///
     /// ```
+    /// # mod distlock { pub use distlock_runtime::*; pub use distlock_tower as tower; }
     /// # fn demo(locks: &distlock_runtime::LockManager) -> Result<(), distlock_runtime::LockError> {
-    /// use distlock_runtime::KeyWriter;
-    /// use distlock_tower::LockLayer;
+    /// use distlock::KeyWriter;
+    /// use distlock::tower::LockLayer;
     ///
     /// let layer = LockLayer::builder(locks, |parts| match parts.headers.get("x-tenant") {
     ///     Some(tenant) => {

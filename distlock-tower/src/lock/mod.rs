@@ -1,10 +1,11 @@
 //! One request at a time for each key, across all replicas.
 //!
 //! ```
+//! # mod distlock { pub use distlock_runtime::*; pub use distlock_tower as tower; }
 //! # async fn demo() -> Result<(), distlock_runtime::LockError> {
-//! use distlock_runtime::{KeyWriter, LockManager};
-//! use distlock_tower::LockLayer;
 //! use std::time::Duration;
+//! use distlock::tower::LockLayer;
+//! use distlock::{KeyWriter, LockManager};
 //!
 //! let locks = LockManager::connect("memory:").await?;
 //! let layer = LockLayer::builder(&locks, |parts| {

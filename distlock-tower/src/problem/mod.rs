@@ -123,7 +123,8 @@ impl axum::response::IntoResponse for Problem {
 ///
 /// ```
 /// use bytes::Bytes;
-/// use distlock_tower::{Problem, Responder};
+/// # mod distlock { pub use distlock_runtime::*; pub use distlock_tower as tower; }
+/// use distlock::tower::{Problem, Responder};
 ///
 /// struct Plain;
 /// impl Responder for Plain {

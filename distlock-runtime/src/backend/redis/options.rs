@@ -25,7 +25,8 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 /// How to reach one Redis server, and what this manager is called there.
 ///
 /// ```
-/// use distlock_runtime::backend::redis::RedisOptions;
+/// # use distlock_runtime as distlock;
+/// use distlock::backend::redis::RedisOptions;
 /// let options = RedisOptions::new("redis.internal").port(6380).tls().username("locks").password("secret").database(2);
 /// assert_eq!(options, RedisOptions::from_url("rediss://locks:secret@redis.internal:6380/2").unwrap());
 /// ```

@@ -39,7 +39,9 @@ fn every_claim_names_a_test_that_exists() {
 /// A test `path::name`, or a row `bench G1` of the benchmarks.
 fn exists(proof: &str) -> bool {
     if let Some(row) = proof.strip_prefix("bench ") {
-        return files(&root().join("tests/benches")).iter().any(|text| text.contains(&format!("\"{row}\"")));
+        return files(&root().join("tests/src/bin/bench"))
+            .iter()
+            .any(|text| text.contains(&format!("\"{row}\"")));
     }
     let Some((path, name)) = proof.split_once("::") else { return false };
     HOMES.iter().any(|home| {

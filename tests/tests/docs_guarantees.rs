@@ -1,4 +1,4 @@
-//! The table of guarantees in the documents is what the stores say of themselves, and what `memory:` says of itself is so.
+//! The table of guarantees in the documents is what the stores say of themselves, and where it says that two may hold a lock, they do.
 
 mod docs;
 
@@ -21,7 +21,10 @@ use distlock::{
         redis::{RedisBackend, RedisOptions},
     },
 };
-use distlock_tests::wait::until_blocking;
+use distlock_tests::{
+    server::{RedisOptions as ServerOptions, RedisServer},
+    wait::until_blocking,
+};
 use docs::{read, root, section};
 
 const DOCUMENTS: &[&str] = &["README.md", "distlock/src/guide/guarantees.md"];
@@ -83,4 +86,33 @@ async fn procs_a_stopped_process_may_overlap_with_itself() {
     let promises = locks.guarantees();
     assert_eq!(promises.under(Fault::HolderPausedUnchecked), Promise::Violated);
     assert_eq!(promises.under(Fault::HolderPausedFenced), Promise::Fenced);
+}
+
+/// A lock that goes while its holder can't know of it: for up to a third of the ttl, two believe with good reason that it is theirs.
+async fn two_hold_it_after(fault: Fault, happens: impl AsyncFnOnce(&RedisServer)) {
+    let server = RedisServer::start(ServerOptions::new()).unwrap();
+    let (locks, rival) = (
+        LockManager::connect(&server.url()).await.unwrap(),
+        LockManager::connect(&server.url()).await.unwrap(),
+    );
+    let guard = locks.mutex("k").ttl(Duration::from_secs(30)).lock().await.unwrap();
+    assert_eq!(rival.mutex("k").try_lock().await.unwrap_err().code(), "BUSY");
+    happens(&server).await;
+    let second = rival.mutex("k").wait(Duration::from_secs(5)).lock().await.unwrap();
+    assert!(guard.is_valid() && second.is_valid());
+    assert_eq!(locks.guarantees().under(fault), Promise::Violated);
+}
+
+#[tokio::test]
+async fn a_deletion_by_others_lets_two_hold_a_lock() {
+    two_hold_it_after(Fault::Deletion, async |server| server.flush().await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn fault_a_restart_without_persistence_lets_two_hold_a_lock() {
+    two_hold_it_after(Fault::RestartEmpty, async |server| {
+        server.kill().unwrap();
+        server.restart().unwrap();
+    })
+    .await;
 }

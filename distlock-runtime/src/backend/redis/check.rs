@@ -96,7 +96,7 @@ fn version_warning(version: &str) -> Option<Warning> {
     if (major, minor) < OLDEST {
         return Some(Warning::new(
             "VERSION",
-            format!("redis {version} is too old: 6.2 or newer is needed"),
+            format!("redis {version} is too old: {}.{} or newer is needed", OLDEST.0, OLDEST.1),
             true,
         ));
     }

@@ -1,0 +1,101 @@
+//! A steady machine: server and clients on a CPU each, both kept from halting, which costs up to 50 µs a wake-up.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use anyhow::Context as _;
+use distlock_tests::procs::Worker;
+
+/// Where server and clients run.
+#[derive(Debug)]
+pub(crate) enum Machine {
+    Steady { server: String, clients: String, raised: bool, spinners: Vec<Worker> },
+    Loose { why: &'static str },
+}
+
+impl Machine {
+    /// Pins the server and starts the spinners, where the machine can do that.
+    pub(crate) fn prepare(server: u32) -> anyhow::Result<Self> {
+        let cpus = allowed_cpus()?;
+        let [first, second, ..] = cpus.as_slice() else { return Ok(Self::Loose { why: "there is one CPU" }) };
+        if !runs("taskset", &["--version"]) || !runs("chrt", &["--idle", "0", "true"]) {
+            return Ok(Self::Loose { why: "`taskset` and `chrt` (util-linux) are not there" });
+        }
+        if !runs("taskset", &["-a", "-c", "-p", first, &server.to_string()]) {
+            return Ok(Self::Loose { why: "`taskset` may not pin the server" });
+        }
+        let itself = own_program()?;
+        let spinner = |cpu: &String| {
+            Worker::spawn("chrt", ["--idle", "0", "taskset", "-c", cpu.as_str(), itself.as_str(), "spin"])
+        };
+        let spinners = [first, second].map(spinner).into_iter().collect::<Result<_, _>>()?;
+        // Only root may; the children of this process inherit it.
+        let itself = std::process::id().to_string();
+        let raised = runs("renice", &["-n", "-20", "-p", &server.to_string(), &itself]);
+        Ok(Self::Steady { server: first.clone(), clients: second.clone(), raised, spinners })
+    }
+
+    /// A child of this program, on the clients' CPU.
+    pub(crate) fn client(&self, order: &str) -> anyhow::Result<Worker> {
+        let itself = own_program()?;
+        match self {
+            Self::Steady { clients, .. } => {
+                Worker::spawn("taskset", ["-c", clients.as_str(), itself.as_str(), "work", order])
+            }
+            Self::Loose { .. } => Worker::spawn(itself, ["work", order]),
+        }
+    }
+
+    pub(crate) fn describe(&self) -> Vec<String> {
+        let set_up = match self {
+            Self::Steady { server, clients, raised, spinners } => format!(
+                "redis-server on CPU {server}, clients on CPU {clients}{}, {} idle-priority spinners keep both awake",
+                if *raised { ", before all other processes" } else { "" },
+                spinners.len()
+            ),
+            Self::Loose { why } => format!("nothing is pinned ({why}): these figures are less stable"),
+        };
+        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let before = load.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0);
+        let busy = (before > 0.7).then(|| {
+            format!("the machine is busy with other work (load {before:.1}): only ratios mean something")
+        });
+        std::iter::once(set_up).chain(busy).collect()
+    }
+}
+
+/// Keeps a CPU awake; everything else goes before it.
+pub(crate) fn spin() -> ! {
+    loop {
+        std::hint::spin_loop();
+    }
+}
+
+/// Bytes of memory that this process has.
+pub(crate) fn resident_memory() -> anyhow::Result<u64> {
+    let pages = fs::read_to_string("/proc/self/statm")?;
+    let resident = pages.split(' ').nth(1).context("statm has a second field")?;
+    Ok(resident.parse::<u64>()? * rustix::param::page_size() as u64)
+}
+
+/// The CPUs that this process may use, by number.
+fn allowed_cpus() -> anyhow::Result<Vec<String>> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or_default();
+    let mut cpus = Vec::new();
+    for range in list.trim().split(',').filter(|range| !range.is_empty()) {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        cpus.extend((first.parse::<u32>()?..=last.parse()?).map(|cpu| cpu.to_string()));
+    }
+    Ok(cpus)
+}
+
+fn runs(program: &str, args: &[&str]) -> bool {
+    let status = Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+fn own_program() -> anyhow::Result<String> {
+    let path = std::env::current_exe().context("find this program")?;
+    path.into_os_string().into_string().ok().context("the path of this program is UTF-8")
+}

@@ -35,7 +35,13 @@ fn main() -> anyhow::Result<()> {
             print!("{}", args::HELP);
             Ok(())
         }
-        Mode::Bench(args) => runtime(false)?.block_on(bench(args)),
+        Mode::Bench(args) => runtime(false)?.block_on(async {
+            tokio::select! {
+                outcome = bench(args) => outcome,
+                // What was changed on the machine is put back by drops.
+                _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
+            }
+        }),
         Mode::Work(job) => runtime(true)?.block_on(work::run(*job)),
         Mode::Spin => machine::spin(),
     }

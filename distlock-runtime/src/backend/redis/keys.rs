@@ -45,7 +45,8 @@ impl Namespace {
 
     /// The token counter in the slot of a record.
     pub(super) fn record_counter(&self, record: &str) -> String {
-        format!("{}!{{{}}}!f", self.name, slot::tag(slot::slot("", record)))
+        let tag = String::from_utf8_lossy(slot::tag(slot::slot("", record)));
+        format!("{}!{{{tag}}}!f", self.name)
     }
 
     /// The mark that an owner's claim of a record was withdrawn, in the record's slot.
@@ -60,33 +61,44 @@ pub(super) struct LockNames<'a> {
     namespace: &'a str,
     prefix: &'a str,
     key: &'a str,
-    tag: &'static str,
+    tag: &'static [u8],
 }
 
 impl LockNames<'_> {
     /// The lock itself: a string, the holder's value.
     pub(super) fn lock(&self, command: &mut Cmd) {
-        parts(command, &[self.prefix, self.key]);
+        parts(command, &[self.prefix.as_bytes(), self.key.as_bytes()]);
     }
 
     /// The counter of fencing tokens of this slot.
     pub(super) fn counter(&self, command: &mut Cmd) {
-        parts(command, &[self.namespace, "!{", self.tag, "}!f"]);
+        parts(command, &[self.namespace.as_bytes(), b"!{", self.tag, b"}!f"]);
     }
 
     /// The owners whose acquisition was cancelled, by when that may be forgotten.
     pub(super) fn tombstones(&self, command: &mut Cmd) {
-        parts(command, &[self.namespace, "!{", self.tag, "}!x:", self.prefix, self.key]);
+        self.auxiliary(command, b"}!x:");
     }
 
     /// The waiting owners in order of arrival.
     pub(super) fn queue(&self, command: &mut Cmd) {
-        parts(command, &[self.namespace, "!{", self.tag, "}!q:", self.prefix, self.key]);
+        self.auxiliary(command, b"}!q:");
     }
 
     /// What is known of each waiting owner.
     pub(super) fn waiters(&self, command: &mut Cmd) {
-        parts(command, &[self.namespace, "!{", self.tag, "}!w:", self.prefix, self.key]);
+        self.auxiliary(command, b"}!w:");
+    }
+
+    /// How many bytes the lock's name and the longest of the other names have, about.
+    pub(super) fn bytes(&self) -> (usize, usize) {
+        let lock = self.prefix.len() + self.key.len();
+        (lock, lock + self.namespace.len() + 10)
+    }
+
+    fn auxiliary(&self, command: &mut Cmd, kind: &[u8]) {
+        let (prefix, key) = (self.prefix.as_bytes(), self.key.as_bytes());
+        parts(command, &[self.namespace.as_bytes(), b"!{", self.tag, kind, prefix, key]);
     }
 
     /// The lock's name as a string.
@@ -97,10 +109,10 @@ impl LockNames<'_> {
 }
 
 /// One argument made of several pieces.
-pub(super) fn parts(command: &mut Cmd, pieces: &[&str]) {
+pub(super) fn parts(command: &mut Cmd, pieces: &[&[u8]]) {
     let mut argument = command.writer_for_next_arg();
     for piece in pieces {
-        argument.write_all(piece.as_bytes()).expect("a command grows in memory");
+        argument.write_all(piece).expect("a command grows in memory");
     }
 }
 
@@ -155,7 +167,7 @@ mod tests {
     fn names_are_as_documented() {
         let namespace = Namespace::new("ns");
         let (key, raw) = (LockKey::new("a").unwrap(), LockKey::raw("ns:a").unwrap());
-        let tag = slot::tag(slot::slot("", "ns:a"));
+        let tag = std::str::from_utf8(slot::tag(slot::slot("", "ns:a"))).unwrap();
         let expected = [
             "ns:a".to_owned(),
             format!("ns!{{{tag}}}!f"),

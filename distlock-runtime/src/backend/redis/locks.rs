@@ -147,12 +147,13 @@ impl RedisBackend {
 
     fn plain_call(&self, request: &AcquireRequest, owner: &str) -> [Cmd; 2] {
         let names = self.namespace.lock(&request.key);
-        let mut set = Cmd::with_capacity(6, NAMES);
+        let (lock, other) = names.bytes();
+        let mut set = Cmd::with_capacity(6, lock + 48 + self.label.len());
         set.arg("SET");
         names.lock(&mut set);
         value::write(&mut set, owner, &self.label);
         set.arg("NX").arg("PX").arg(request.ttl.as_millis());
-        let mut draw = Cmd::with_capacity(3, 64);
+        let mut draw = Cmd::with_capacity(3, other);
         if request.tokens > 1 {
             draw.arg("INCRBY");
             names.counter(&mut draw);
@@ -195,7 +196,8 @@ impl RedisBackend {
 
     fn release_call(&self, lease: &LeaseHandle, owner: &str, keep: Option<Duration>) -> Cmd {
         let names = self.namespace.lock(&lease.key);
-        let mut call = script::RELEASE.call(3, 2, NAMES);
+        let (lock, other) = names.bytes();
+        let mut call = script::RELEASE.call(3, 2, lock + 2 * other + 40 + self.label.len());
         names.lock(&mut call);
         names.queue(&mut call);
         names.waiters(&mut call);

@@ -11,7 +11,7 @@ use crate::token::OwnerToken;
 
 /// Writes the value of this owner as one argument.
 pub(super) fn write(command: &mut Cmd, owner_hex: &str, label: &str) {
-    keys::parts(command, &[owner_hex, ":", label]);
+    keys::parts(command, &[owner_hex.as_bytes(), b":", label.as_bytes()]);
 }
 
 /// Owner and label of a value of our form.

@@ -1,5 +1,8 @@
 //! Looking at locks, and taking them away.
 
+use std::future::poll_fn;
+use std::task::Poll;
+
 use redis::Value;
 
 use super::keys::glob_escaped;
@@ -9,6 +12,8 @@ use crate::key::LockKey;
 
 /// How many keys the server looks at in one step of a scan.
 const SCAN: u32 = 500;
+/// How many locks are looked at together.
+const LOOKS: usize = 100;
 
 impl RedisBackend {
     pub(super) async fn look_at(&self, key: &LockKey) -> Result<LockState, BackendError> {
@@ -82,15 +87,18 @@ impl RedisBackend {
                 .await?;
             let (next, names) = redis::from_redis_value::<(u64, Vec<Vec<u8>>)>(step)
                 .map_err(|failure| unreadable("list", &failure.to_string()))?;
-            for name in names {
+            for names in names.chunks(LOOKS) {
                 if found.len() >= limit {
                     break;
                 }
-                // A scan may give a key twice.
-                if !found.contains_key(&name)
-                    && let Some(state) = self.held_at(&name).await?
-                {
-                    found.insert(name, state);
+                // Asked at once, they leave as one batch.
+                for state in all(names.iter().map(|name| self.held_at(name))).await {
+                    // A scan may give a key twice, and a step more than was asked for.
+                    if let Some(state) = state?
+                        && found.len() < limit
+                    {
+                        found.insert(state.key.clone(), state);
+                    }
                 }
             }
             if next == 0 || found.len() >= limit {
@@ -113,6 +121,21 @@ impl RedisBackend {
             Err(failure) => Err(failure),
         }
     }
+}
+
+/// The results of all, in order.
+async fn all<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut waiting: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
+    poll_fn(|cx| {
+        for (future, result) in waiting.iter_mut().filter(|(_, result)| result.is_none()) {
+            if let Poll::Ready(value) = future.as_mut().poll(cx) {
+                *result = Some(value);
+            }
+        }
+        if waiting.iter().all(|(_, result)| result.is_some()) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    waiting.into_iter().filter_map(|(_, result)| result).collect()
 }
 
 fn unreadable(operation: &str, why: &str) -> BackendError {

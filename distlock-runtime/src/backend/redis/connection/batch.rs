@@ -12,6 +12,8 @@ use crate::backend::PostedRelease;
 
 /// Most requests in one pipeline.
 const BATCH: usize = 512;
+/// Least size that a batch is cut to.
+const CUT: usize = 4;
 /// Most pipelines under way at a time: more would only make them smaller.
 const UNDER_WAY: usize = 4;
 
@@ -60,11 +62,13 @@ pub(super) async fn send_batches(
 ) {
     let places = Arc::new(Semaphore::new(UNDER_WAY));
     let mut ops = Vec::with_capacity(BATCH);
-    while queue.recv_many(&mut ops, BATCH).await > 0 {
+    while queue.recv_many(&mut ops, 1).await > 0 {
         let place = Arc::clone(&places).acquire_owned().await.expect("never closed");
         // Tasks that are ready now add theirs.
         tokio::task::yield_now().await;
-        while ops.len() < BATCH
+        // Half of what is under way: while the server works on one half, the callers of the other are served.
+        let size = (state.in_flight() / 2).clamp(CUT, BATCH);
+        while ops.len() < size
             && let Ok(op) = queue.try_recv()
         {
             ops.push(op);

@@ -227,6 +227,11 @@ impl State {
         self.last_reply.store(self.clock.now().as_nanos(), Ordering::Relaxed);
     }
 
+    /// Requests without a reply yet, queued ones included.
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
     /// A batch of so many requests is on its way.
     pub(super) fn note_batch(&self, requests: usize) {
         self.crowded.store(requests > 1, Ordering::Relaxed);

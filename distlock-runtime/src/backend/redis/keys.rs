@@ -45,13 +45,17 @@ impl Namespace {
 
     /// The token counter in the slot of a record.
     pub(super) fn record_counter(&self, record: &str) -> String {
-        let tag = String::from_utf8_lossy(slot::tag(slot::slot("", record)));
-        format!("{}!{{{tag}}}!f", self.name)
+        self.beside(record, "f")
     }
 
     /// The mark that an owner's claim of a record was withdrawn, in the record's slot.
     pub(super) fn record_withdrawal(&self, record: &str, owner: &str) -> String {
-        format!("{}!{{{}}}!v:{owner}", self.name, slot::tag(slot::slot("", record)))
+        self.beside(record, &format!("v:{owner}"))
+    }
+
+    fn beside(&self, record: &str, name: &str) -> String {
+        let tag = String::from_utf8_lossy(slot::tag(slot::slot("", record)));
+        format!("{}!{{{tag}}}!{name}", self.name)
     }
 }
 

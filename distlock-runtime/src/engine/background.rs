@@ -26,7 +26,7 @@ pub(crate) enum Host {
 
 /// Work that must be finished though nobody waits for it.
 pub(super) enum Job {
-    Cancel(AcquireRequest),
+    Cancel(AcquireRequest, Option<Duration>),
     Release(LeaseHandle, Option<Duration>),
     Settle(RecordLease, Settlement),
     Withdraw(Claim),
@@ -113,8 +113,11 @@ impl Lane {
         let backend = self.backend.clone();
         let clock = self.clock;
         match job {
-            Job::Cancel(request) => {
+            Job::Cancel(request, pause) => {
                 jobs.spawn(async move {
+                    if let Some(pause) = pause {
+                        tokio::time::sleep(pause).await;
+                    }
                     let until = clock.now() + request.ttl.as_duration() + LATE_ATTEMPT;
                     insist(clock, until, || backend.cancel(&request)).await;
                 });

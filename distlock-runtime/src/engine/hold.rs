@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use super::local::Parcel;
+use super::local::{LateAttempt, Parcel};
 use super::{Engine, Lease, LockEvent};
 use crate::backend::{BackendError, LeaseHandle, Released};
 use crate::clock::Moment;
@@ -204,9 +204,10 @@ impl Hold {
 
     /// Ends the hold and waits for the store's word, if the lease goes back to the store.
     pub(crate) async fn release(mut self) -> Result<Option<Released>, BackendError> {
-        let Ending { release, next } = self.end();
+        let Ending { release, next, late } = self.end();
         let Some((lease, keep)) = release else {
             drop(next);
+            drop(late);
             return Ok(None);
         };
         let engine = self.engine.clone();
@@ -214,11 +215,12 @@ impl Hold {
         // The release goes out first, then the next task may ask: order is kept on one connection.
         let early = std::future::poll_fn(|cx| Poll::Ready(release.as_mut().poll(cx))).await;
         drop(next);
-        match early {
+        let outcome = match early {
             Poll::Ready(outcome) => outcome,
             Poll::Pending => release.await,
-        }
-        .map(Some)
+        };
+        drop(late);
+        outcome.map(Some)
     }
 
     fn end(&mut self) -> Ending {
@@ -231,7 +233,9 @@ impl Hold {
             .emit(|| LockEvent::Released { key: self.lease.handle.key.clone(), token: self.view.token });
         let keep = self.at_least.and_then(|least| least.checked_sub(held_for));
         let (release, next) = self.engine.end_hold(&self.lease, self.seat, now);
-        Ending { release: release.then(|| (self.lease.handle(), keep)), next }
+        let handed_on = !release && next.is_some();
+        let late = if handed_on { None } else { self.engine.late_attempt(&self.lease, keep) };
+        Ending { release: release.then(|| (self.lease.handle(), keep)), next, late }
     }
 }
 
@@ -239,6 +243,7 @@ impl Hold {
 struct Ending {
     release: Option<(LeaseHandle, Option<Duration>)>,
     next: Option<Parcel>,
+    late: Option<LateAttempt>,
 }
 
 impl Drop for Hold {
@@ -246,11 +251,12 @@ impl Drop for Hold {
         if self.ended {
             return;
         }
-        let Ending { release, next } = self.end();
+        let Ending { release, next, late } = self.end();
         if let Some((lease, keep)) = release {
             self.engine.release_detached(lease, keep);
         }
         drop(next);
+        drop(late);
     }
 }
 

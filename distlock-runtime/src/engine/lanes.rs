@@ -70,10 +70,10 @@ impl Engine {
         let _ = self.jobs.send(Job::Withdraw(claim));
     }
 
-    /// Undoes an attempt whose outcome nobody saw.
-    pub(super) fn cancel_detached(&self, request: AcquireRequest) {
+    /// Undoes an attempt whose outcome nobody saw, after a pause if one is given.
+    pub(super) fn cancel_detached(&self, request: AcquireRequest, pause: Option<Duration>) {
         // Fails only when the background lane has ended, with the manager and all guards gone: the lease lapses.
-        let _ = self.jobs.send(Job::Cancel(request));
+        let _ = self.jobs.send(Job::Cancel(request, pause));
     }
 }
 

@@ -13,6 +13,7 @@ pub(crate) struct Lease {
     pub(crate) cell: LeaseCell,
     pub(crate) handle: LeaseHandle,
     parcel: AtomicU8,
+    awaited: bool,
 }
 
 /// The lease isn't on its way to a task.
@@ -23,8 +24,14 @@ const UNDER_WAY: u8 = 1;
 const OVERDUE: u8 = 2;
 
 impl Lease {
-    pub(crate) fn new(id: LeaseId, cell: LeaseCell, handle: LeaseHandle) -> Self {
-        Self { id, cell, handle, parcel: AtomicU8::new(COLLECTED) }
+    /// `awaited`: a command of the attempt that was granted never had a reply.
+    pub(crate) fn new(id: LeaseId, cell: LeaseCell, handle: LeaseHandle, awaited: bool) -> Self {
+        Self { id, cell, handle, parcel: AtomicU8::new(COLLECTED), awaited }
+    }
+
+    /// Whether a command that takes the lock for this owner may still arrive.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.awaited
     }
 
     /// Handed to another task of this process.

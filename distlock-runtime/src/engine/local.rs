@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::hold::{Source, is_healthy};
 use super::{Engine, Hold, Kept, Lease, View};
-use crate::backend::{AcquireRequest, BackendError, Grant, LeaseHandle, Mode};
+use crate::backend::{AcquireRequest, Applied, BackendError, Grant, LeaseHandle, Mode};
 use crate::clock::Moment;
 use crate::error::LockError;
 use crate::key::LockKey;
@@ -183,6 +183,18 @@ impl Engine {
         Some((queue.tenure().map(|tenure| tenure.lease.clone()), queue.waiting()))
     }
 
+    /// Undoes an attempt that may arrive after the lease is over, once what must be done before is done and the lock
+    /// needn't be kept any more.
+    pub(super) fn late_attempt(
+        self: &Arc<Self>,
+        lease: &Lease,
+        keep: Option<Duration>,
+    ) -> Option<LateAttempt> {
+        let LeaseHandle { key, owner, ttl, .. } = &lease.handle;
+        let request = || request(key, &Ticket::new(*owner, *ttl), true, 1);
+        lease.is_awaited().then(|| LateAttempt { engine: self.clone(), request: request(), keep })
+    }
+
     /// A hold ends. Whether its lease must be released at the store, and what is to be delivered after that.
     pub(super) fn end_hold(
         self: &Arc<Self>,
@@ -211,7 +223,7 @@ impl Engine {
     pub(super) fn perform(self: &Arc<Self>, key: &LockKey, step: Option<LocalStep>) {
         let Some(step) = step else { return };
         match step.store {
-            Some(Leave::Cancel(ticket)) => self.cancel_detached(request(key, &ticket, true, 1)),
+            Some(Leave::Cancel(ticket)) => self.cancel_detached(request(key, &ticket, true, 1), None),
             Some(Leave::Release(lease)) => {
                 self.unwatch(lease.id);
                 self.release_detached(lease.handle(), None);
@@ -257,6 +269,19 @@ fn request(key: &LockKey, ticket: &Ticket, queue: bool, tokens: u32) -> AcquireR
     }
 }
 
+/// A command that may still arrive; cancelled on drop.
+pub(super) struct LateAttempt {
+    engine: Arc<Engine>,
+    request: AcquireRequest,
+    keep: Option<Duration>,
+}
+
+impl Drop for LateAttempt {
+    fn drop(&mut self) {
+        self.engine.cancel_detached(self.request.clone(), self.keep);
+    }
+}
+
 /// News on their way to a task; delivered on drop. If the task is gone, the drop of what it would have got undoes it.
 pub(super) struct Parcel(Option<(oneshot::Sender<Delivery>, Delivery)>);
 
@@ -297,9 +322,10 @@ impl Driver {
     /// [`settled`](Self::settled).
     pub(crate) fn request(&mut self, queue: bool) -> Result<AcquireRequest, LockError> {
         let ticket = match self.ticket {
-            Some(ticket) => Ticket { sent: true, ..ticket },
-            None => Ticket { owner: OwnerToken::random()?, ttl: self.ask.ttl, sent: true },
+            Some(ticket) => ticket,
+            None => Ticket::new(OwnerToken::random()?, self.ask.ttl),
         };
+        let ticket = ticket.send();
         self.ticket = Some(ticket);
         let tokens = self.note(ticket);
         Ok(request(&self.key, &ticket, queue, tokens))
@@ -308,7 +334,8 @@ impl Driver {
     /// The store answered for certain that nothing of this attempt is left there.
     pub(crate) fn settled(&mut self) {
         if let Some(ticket) = &mut self.ticket {
-            ticket.sent = false;
+            // An earlier command may still be on its way: that one is worth a cancel.
+            ticket.sent = ticket.late;
             let ticket = *ticket;
             self.note(ticket);
         }
@@ -316,6 +343,12 @@ impl Driver {
 
     /// The store answered (`None`), or failed with this error.
     pub(crate) fn trouble(&mut self, error: Option<&BackendError>) {
+        if error.is_none_or(|error| error.applied() == Applied::No)
+            && let Some(ticket) = &mut self.ticket
+        {
+            // The queue learns of it when this driver gives up.
+            ticket.open = false;
+        }
         if error.is_none() && !self.troubled {
             return;
         }
@@ -328,7 +361,7 @@ impl Driver {
     /// Undo the attempt at the store and start the next one afresh.
     pub(crate) fn start_over(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            self.engine.cancel_detached(request(&self.key, &ticket, true, 1));
+            self.engine.cancel_detached(request(&self.key, &ticket, true, 1), None);
             self.note(Ticket { sent: false, ..ticket });
         }
     }
@@ -356,6 +389,7 @@ impl Driver {
                 ttl: ticket.ttl,
                 mode: Mode::Exclusive,
             },
+            ticket.late,
         ));
         let want = self.ask.want();
         let tenure = Tenure {
@@ -383,7 +417,12 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         if !self.finished {
-            let step = self.engine.queues.event(&self.key, |queue| queue.gave_up(self.seat));
+            let step = self.engine.queues.event(&self.key, |queue| {
+                if let Some(ticket) = self.ticket {
+                    queue.driving(self.seat, ticket);
+                }
+                queue.gave_up(self.seat)
+            });
             self.engine.perform(&self.key, step);
         }
     }

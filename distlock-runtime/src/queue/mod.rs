@@ -29,6 +29,21 @@ pub(crate) struct Ticket {
     pub(crate) ttl: Ttl,
     /// A command with this owner has been sent: giving up means cancelling.
     pub(crate) sent: bool,
+    /// The last one has no reply yet.
+    pub(crate) open: bool,
+    /// One before that never had one, so it may arrive at any time, also when a grant of this ticket is long over.
+    pub(crate) late: bool,
+}
+
+impl Ticket {
+    pub(crate) fn new(owner: OwnerToken, ttl: Ttl) -> Self {
+        Self { owner, ttl, sent: false, open: false, late: false }
+    }
+
+    /// One more command is about to be sent.
+    pub(crate) fn send(self) -> Self {
+        Self { sent: true, open: true, late: self.late || self.open, ..self }
+    }
 }
 
 /// What a task asks for.

@@ -68,7 +68,7 @@ fn a_dropped_driver_leaves_its_place_to_the_next() {
     let mut queue = KeyQueue::<u64, ()>::new();
     queue.enter(Seat(1), want(1000, true), Some(9), || ()).unwrap();
     queue.enter(Seat(2), want(1000, true), Some(9), || ()).unwrap();
-    let ticket = Ticket { owner: owner(1), ttl: ttl(1000), sent: true };
+    let ticket = Ticket::new(owner(1), ttl(1000)).send();
     assert!(queue.driving(Seat(1), ticket));
     let step = queue.gave_up(Seat(1));
     assert!(matches!(step.news, Some((Seat(2), (), News::Drive(Some(t)))) if t == ticket));
@@ -83,7 +83,7 @@ fn an_heir_with_another_ttl_starts_anew() {
     let mut queue = KeyQueue::<u64, ()>::new();
     queue.enter(Seat(1), want(1000, true), Some(9), || ()).unwrap();
     queue.enter(Seat(2), want(5000, true), Some(9), || ()).unwrap();
-    let ticket = Ticket { owner: owner(1), ttl: ttl(1000), sent: true };
+    let ticket = Ticket::new(owner(1), ttl(1000)).send();
     queue.driving(Seat(1), ticket);
     let step = queue.gave_up(Seat(1));
     assert!(matches!(step.news, Some((Seat(2), (), News::Drive(None)))));
@@ -153,8 +153,7 @@ fn history(seed: u64) {
             }
             4 => {
                 if let Some((seat, ticket)) = &mut driver {
-                    let out =
-                        ticket.get_or_insert(Ticket { owner: owner(next << 8), ttl: ttl(1000), sent: true });
+                    let out = ticket.get_or_insert(Ticket::new(owner(next << 8), ttl(1000)).send());
                     assert!(queue.driving(*seat, *out));
                     at_store.insert(out.owner, ());
                 }

@@ -16,7 +16,8 @@ use crate::backend::PostedRelease;
 use crate::clock::{Clock, Moment};
 use crate::token::OwnerToken;
 
-/// A caller that gives up on a connection which has answered nobody for this long takes it out of service.
+/// A caller that gives up on a connection which has had something to answer for this long, and answered nobody, takes it
+/// out of service: also when each of its callers gave up sooner.
 const STALLED: Duration = Duration::from_secs(2);
 
 /// How many attempts without a caller are remembered. A forgotten one is still recognized by its tombstone.
@@ -68,7 +69,8 @@ pub(super) struct State {
     in_flight: AtomicUsize,
     /// The last batch had several requests: more are coming, so a first one had better wait for the others.
     crowded: AtomicBool,
-    last_reply: AtomicU64,
+    /// When the first request since the last reply was sent, in the clock's nanoseconds; zero if there is none.
+    silent_since: AtomicU64,
     clock: Clock,
     retirement: Arc<Retirement>,
     /// Owners of attempts that may be under way without anybody to hear of it.
@@ -94,7 +96,7 @@ impl Lane {
         let state = Arc::new(State {
             in_flight: AtomicUsize::new(0),
             crowded: AtomicBool::new(false),
-            last_reply: AtomicU64::new(clock.now().as_nanos()),
+            silent_since: AtomicU64::new(0),
             clock,
             retirement,
             left_behind: Mutex::default(),
@@ -134,8 +136,8 @@ impl Lane {
     pub(super) async fn send(&self, request: Request, sent: Moment) -> Result<[Value; 2], SendError> {
         let alone = self.state.in_flight.fetch_add(1, Ordering::AcqRel) == 0;
         let direct = alone && !self.state.crowded.load(Ordering::Relaxed);
-        let mut waiting =
-            Waiting { state: &self.state, since: sent, owner: request.owner, answered: false, direct };
+        self.state.note_request(sent);
+        let mut waiting = Waiting { state: &self.state, owner: request.owner, answered: false, direct };
         let result = if direct {
             Box::pin(self.send_alone(request)).await
         } else {
@@ -223,8 +225,20 @@ impl State {
         &self.retirement
     }
 
+    fn note_request(&self, sent: Moment) {
+        // A plain load first: nearly always somebody waits already, or nobody does.
+        if self.silent_since.load(Ordering::Relaxed) == 0 {
+            self.silent_since.store(sent.as_nanos(), Ordering::Relaxed);
+        }
+    }
+
     pub(super) fn note_reply(&self) {
-        self.last_reply.store(self.clock.now().as_nanos(), Ordering::Relaxed);
+        self.silent_since.store(0, Ordering::Relaxed);
+    }
+
+    fn is_stalled(&self) -> bool {
+        let since = self.silent_since.load(Ordering::Relaxed);
+        since != 0 && self.clock.now().since(Moment::from_nanos(since)) >= STALLED
     }
 
     /// Requests without a reply yet, queued ones included.
@@ -271,7 +285,6 @@ impl Retirement {
 /// proxy or a stopped server may be silent for ever without the kernel noticing.
 struct Waiting<'a> {
     state: &'a State,
-    since: Moment,
     owner: Option<OwnerToken>,
     answered: bool,
     direct: bool,
@@ -292,8 +305,7 @@ impl Drop for Waiting<'_> {
             }
             left.push_back(owner);
         }
-        let last = Moment::from_nanos(self.state.last_reply.load(Ordering::Relaxed));
-        if self.state.clock.now().since(self.since.max(last)) >= STALLED {
+        if self.state.is_stalled() {
             tracing::debug!("giving up a redis connection that has stopped answering");
             self.state.retirement.announce();
         }

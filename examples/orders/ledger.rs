@@ -3,7 +3,8 @@
 //! A judge must not lean on what it judges, so nothing of distlock is used here, nor its store. The kernel decides: a
 //! file lock for each order, taken without waiting (where it is taken already, two bodies are in one order), and a file
 //! for each key that can be created only once. Both hold across the processes of a machine and are right after a crash:
-//! the file lock goes with its process, the mark of the key stays.
+//! the file lock goes with its process, the mark of the key stays. Processes that run at the same time keep one ledger; who
+//! comes when nobody is there begins a new one, for the store may be another by then.
 //!
 //! On many machines the resource itself has to be the judge: a unique index on the key, and an update that refuses a
 //! fencing token below the last one.
@@ -27,6 +28,8 @@ const KEPT: Duration = Duration::from_secs(60 * 60);
 pub(crate) struct Ledger {
     folder: PathBuf,
     private: bool,
+    /// Locked for as long as this process uses the folder.
+    _member: File,
     seen: watch::Sender<Seen>,
 }
 
@@ -72,11 +75,25 @@ impl Ledger {
         let name = if private { fastrand::u64(..) } else { digest(url) };
         fs::create_dir_all(&root).with_context(|| format!("make the ledger's folder {}", root.display()))?;
         sweep(&root);
-        Ok(Self::at(root.join(format!("{name:016x}")), private))
+        Self::at(root.join(format!("{name:016x}")), private)
+            .with_context(|| format!("open the ledger in {}", root.display()))
     }
 
-    fn at(folder: PathBuf, private: bool) -> Self {
-        Self { folder, private, seen: watch::Sender::default() }
+    fn at(folder: PathBuf, private: bool) -> io::Result<Self> {
+        fs::create_dir_all(&folder)?;
+        let member = File::create(folder.join("members"))?;
+        if member.try_lock().is_ok() {
+            for entry in fs::read_dir(&folder)? {
+                let entry = entry?;
+                if entry.file_name() != "members" {
+                    fs::remove_file(entry.path())?;
+                }
+            }
+            // Another may come in between and clear the folder too; nothing is in it yet.
+            member.unlock()?;
+        }
+        member.lock_shared()?;
+        Ok(Self { folder, private, _member: member, seen: watch::Sender::default() })
     }
 
     /// A payment's body begins, under a lock with this fencing token.
@@ -158,7 +175,7 @@ mod tests {
     /// Two ledgers on one folder, as two processes have them.
     fn pair() -> (Ledger, Ledger) {
         let folder = std::env::temp_dir().join(format!("distlock-orders-test-{:016x}", fastrand::u64(..)));
-        (Ledger::at(folder.clone(), true), Ledger::at(folder, true))
+        (Ledger::at(folder.clone(), true).unwrap(), Ledger::at(folder, true).unwrap())
     }
 
     #[test]
@@ -194,6 +211,22 @@ mod tests {
             (here.seen().repeated, there.seen().repeated),
             (vec!["a".to_owned()], vec!["a".to_owned()])
         );
+    }
+
+    #[test]
+    fn a_ledger_ends_with_the_last_who_uses_it() {
+        let folder = std::env::temp_dir().join(format!("distlock-orders-test-{:016x}", fastrand::u64(..)));
+        let ran_before = |ledger: &Ledger| {
+            drop(ledger.begin(1, "a", None).unwrap());
+            !ledger.seen().repeated.is_empty()
+        };
+        let first = Ledger::at(folder.clone(), false).unwrap();
+        assert!(!ran_before(&first));
+        let second = Ledger::at(folder.clone(), false).unwrap();
+        drop(first);
+        assert!(ran_before(&second), "somebody was there all the time");
+        drop(second);
+        assert!(!ran_before(&Ledger::at(folder, true).unwrap()));
     }
 
     #[test]

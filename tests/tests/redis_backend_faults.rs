@@ -108,6 +108,20 @@ async fn a_user_without_channels_polls() {
 }
 
 #[tokio::test]
+async fn a_server_without_resp3_serves_without_push() {
+    // As before 6.0, and as some proxies do.
+    let bench = Bench::with(ServerOptions::new().config("rename-command HELLO \"\"").password("pw")).await;
+    let serve = tokio::time::timeout(LIMIT, bench.backend.serve());
+    serve.await.expect("there is nothing to listen to");
+    let (_, lease, _) = held(&bench.backend, "k", 30_000).await;
+    let waiter = waiting("k", 30_000);
+    queued(&bench.backend, &waiter).await;
+    bench.backend.release(&lease, None).await.unwrap();
+    acquired(&bench.backend, &waiter).await;
+    assert_eq!(bench.server.client_count().await.unwrap(), 1);
+}
+
+#[tokio::test]
 async fn wrong_credentials_are_permission_errors_without_the_secret() {
     let bench = Bench::with(ServerOptions::new().password("right").user("lk on >sesame ~* +ping")).await;
     let server = &bench.server;

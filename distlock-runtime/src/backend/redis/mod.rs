@@ -3,7 +3,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `options`, `url` | how to reach the server |
+//! | `options`, `url`, `endpoint` | how to reach the server |
 //! | `connection/` | one connection per runtime, batching |
 //! | `keys`, `slot`, `value` | names and values in the store |
 //! | `script`, `lua/` | the scripts |
@@ -15,6 +15,7 @@ mod admin;
 mod check;
 mod connection;
 mod contention;
+mod endpoint;
 mod error;
 mod keys;
 mod locks;

@@ -1,13 +1,8 @@
 //! How to reach a Redis, as values instead of a URL.
 
 use std::fmt;
-#[cfg(feature = "redis-tls")]
-use std::path::Path;
 use std::path::PathBuf;
 use std::time::Duration;
-
-use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
 use super::url;
 use crate::backend::{BackendError, BackendErrorKind};
@@ -16,11 +11,6 @@ use crate::backend::{BackendError, BackendErrorKind};
 const MAX_NAMESPACE: usize = 32;
 /// Longest label, in bytes; the rest is cut off.
 const MAX_LABEL: usize = 64;
-/// A peer that doesn't acknowledge what was sent is given up after this long, so that a healed network is used at once
-/// and not when the kernel's back-off ends.
-const UNACKNOWLEDGED: Duration = Duration::from_secs(5);
-/// How long a connection may be silent before the kernel asks whether the peer is still there.
-const KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// How to reach one Redis server, and what this manager is called there.
 ///
@@ -32,19 +22,19 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisOptions {
-    address: Address,
-    username: Option<String>,
-    password: Option<String>,
-    database: u32,
+    pub(super) address: Address,
+    pub(super) username: Option<String>,
+    pub(super) password: Option<String>,
+    pub(super) database: u32,
     namespace: Option<String>,
     label: Option<String>,
     connect_timeout: Duration,
-    ca: Option<PathBuf>,
-    client_certificate: Option<(PathBuf, PathBuf)>,
+    pub(super) ca: Option<PathBuf>,
+    pub(super) client_certificate: Option<(PathBuf, PathBuf)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Address {
+pub(super) enum Address {
     Tcp { host: String, port: u16, tls: bool },
     Unix(PathBuf),
 }
@@ -221,88 +211,6 @@ impl RedisOptions {
         label.truncate(label.floor_char_boundary(MAX_LABEL));
         label
     }
-
-    /// In the client library's terms, with the certificate files read.
-    pub(super) fn connection_info(&self) -> Result<ConnectionInfo, BackendError> {
-        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(UNACKNOWLEDGED);
-        let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
-        #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-        let tcp = tcp.set_user_timeout(UNACKNOWLEDGED);
-        let mut redis = RedisConnectionInfo::default().set_db(self.database.into()).set_skip_set_lib_name();
-        if let Some(name) = &self.username {
-            redis = redis.set_username(name);
-        }
-        if let Some(secret) = &self.password {
-            redis = redis.set_password(secret);
-        }
-        let info = self.addr()?.into_connection_info().map_err(|error| config(error.to_string()))?;
-        self.with_certificates(info.set_redis_settings(redis).set_tcp_settings(tcp))
-    }
-
-    fn addr(&self) -> Result<ConnectionAddr, BackendError> {
-        match &self.address {
-            Address::Tcp { host, .. } if host.is_empty() => Err(config("the host is missing")),
-            Address::Tcp { host, port, tls: false } => {
-                if self.ca.is_some() || self.client_certificate.is_some() {
-                    return Err(config("ca, cert and key need TLS: use rediss://"));
-                }
-                Ok(ConnectionAddr::Tcp(host.clone(), *port))
-            }
-            Address::Tcp { host, port, tls: true } => tls_addr(host, *port),
-            Address::Unix(path) => Ok(ConnectionAddr::Unix(path.clone())),
-        }
-    }
-
-    #[cfg(not(feature = "redis-tls"))]
-    fn with_certificates(&self, info: ConnectionInfo) -> Result<ConnectionInfo, BackendError> {
-        Ok(info)
-    }
-
-    #[cfg(feature = "redis-tls")]
-    fn with_certificates(&self, info: ConnectionInfo) -> Result<ConnectionInfo, BackendError> {
-        if !matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
-            return Ok(info);
-        }
-        // The client library builds its TLS settings from the process' default provider.
-        if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // Somebody else may have been faster; then theirs is used.
-            let _ = rustls::crypto::ring::default_provider().install_default();
-        }
-        let client_tls = match &self.client_certificate {
-            Some((certificate, key)) => Some(redis::ClientTlsConfig {
-                client_cert: read_pem("cert", certificate)?,
-                client_key: read_pem("key", key)?,
-            }),
-            None => None,
-        };
-        let root_cert = self.ca.as_deref().map(|path| read_pem("ca", path)).transpose()?;
-        let certificates = redis::TlsCertificates { client_tls, root_cert };
-        let client = redis::Client::build_with_tls(info, certificates)
-            .map_err(|error| config(format!("the TLS certificates can't be used: {error}")))?;
-        Ok(client.get_connection_info().clone())
-    }
-}
-
-#[cfg(feature = "redis-tls")]
-fn tls_addr(host: &str, port: u16) -> Result<ConnectionAddr, BackendError> {
-    Ok(ConnectionAddr::TcpTls { host: host.to_owned(), port, insecure: false, tls_params: None })
-}
-
-#[cfg(not(feature = "redis-tls"))]
-fn tls_addr(_: &str, _: u16) -> Result<ConnectionAddr, BackendError> {
-    Err(config("TLS (rediss://) needs the feature \"redis-tls\" of distlock; add it in Cargo.toml"))
-}
-
-#[cfg(feature = "redis-tls")]
-fn read_pem(parameter: &str, path: &Path) -> Result<Vec<u8>, BackendError> {
-    use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
-    let failed = |why: String| config(format!("{parameter}={}: {why}", path.display()));
-    let text = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
-    let usable = match parameter {
-        "key" => PrivateKeyDer::from_pem_slice(&text).is_ok(),
-        _ => CertificateDer::pem_slice_iter(&text).next().is_some_and(|first| first.is_ok()),
-    };
-    if usable { Ok(text) } else { Err(failed("no PEM that could be used in it".to_owned())) }
 }
 
 pub(super) fn config(detail: impl Into<String>) -> BackendError {
@@ -355,34 +263,5 @@ mod tests {
         assert!(!format!("{options:?}").contains("hunter2"));
         assert!(!options.address().contains("hunter2"));
         assert!(!format!("{:?}", options.connection_info().unwrap()).contains("hunter2"));
-    }
-
-    #[test]
-    fn certificates_need_tls() {
-        let error = RedisOptions::new("h").ca("ca.pem").connection_info().unwrap_err();
-        assert!(error.to_string().contains("rediss://"), "{error}");
-    }
-
-    #[cfg(feature = "redis-tls")]
-    #[test]
-    fn a_missing_or_broken_pem_file_is_named() {
-        let folder = std::env::temp_dir();
-        let missing = folder.join("distlock-no-such-file.pem");
-        let error = RedisOptions::new("h").tls().ca(&missing).connection_info().unwrap_err();
-        assert!(
-            error.to_string().starts_with("ca=") && error.to_string().contains("no-such-file"),
-            "{error}"
-        );
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
-        let error =
-            RedisOptions::new("h").tls().client_certificate(source, source).connection_info().unwrap_err();
-        assert!(error.to_string().contains("no PEM"), "{error}");
-    }
-
-    #[cfg(not(feature = "redis-tls"))]
-    #[test]
-    fn tls_without_the_feature_names_it() {
-        let error = RedisOptions::new("h").tls().connection_info().unwrap_err();
-        assert!(error.to_string().contains("redis-tls"), "{error}");
     }
 }

@@ -11,7 +11,8 @@ use redis::{
 };
 
 use super::super::error;
-use super::lane::{Lane, Retirement};
+use super::lane::Lane;
+use super::retirement::Retirement;
 use crate::backend::BackendError;
 use crate::clock::Clock;
 

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 use super::batch::{self, Op, ReplyTo};
+use super::retirement::Retirement;
 use crate::backend::PostedRelease;
 use crate::clock::{Clock, Moment};
 use crate::token::OwnerToken;
@@ -75,13 +76,6 @@ pub(super) struct State {
     retirement: Arc<Retirement>,
     /// Owners of attempts that may be under way without anybody to hear of it.
     left_behind: Mutex<VecDeque<OwnerToken>>,
-}
-
-/// Says once and for all that a connection isn't to be used any more.
-#[derive(Debug, Default)]
-pub(super) struct Retirement {
-    over: AtomicBool,
-    told: Notify,
 }
 
 impl Lane {
@@ -258,26 +252,6 @@ impl State {
 
     fn left_behind(&self) -> MutexGuard<'_, VecDeque<OwnerToken>> {
         self.left_behind.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Retirement {
-    pub(super) fn announce(&self) {
-        self.over.store(true, Ordering::Release);
-        self.told.notify_waiters();
-    }
-
-    fn is_over(&self) -> bool {
-        self.over.load(Ordering::Acquire)
-    }
-
-    pub(super) async fn wait(&self) {
-        let mut told = pin!(self.told.notified());
-        // Registered before the look, so that an announcement in between isn't missed.
-        told.as_mut().enable();
-        if !self.is_over() {
-            told.await;
-        }
     }
 }
 

@@ -6,11 +6,13 @@
 //! | `dial` | opening one connection |
 //! | `lane` | one connection and the rule which commands go straight through |
 //! | `batch` | the task that sends what is ready as one pipeline |
+//! | `retirement` | the end of a connection's service |
 //! | `slot` | the place of one runtime: its lane, or the one attempt to open it |
 
 mod batch;
 mod dial;
 mod lane;
+mod retirement;
 mod slot;
 
 use std::sync::{Arc, Mutex, PoisonError};

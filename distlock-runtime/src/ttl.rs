@@ -1,6 +1,7 @@
 //! Lease lengths and wait budgets.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::error::{ErrorKind, LockError};
@@ -9,7 +10,10 @@ use crate::error::{ErrorKind, LockError};
 ///
 /// Shorter leases would be eaten by clock drift and scheduling, longer ones keep a dead holder's lock for a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ttl(Duration);
+pub struct Ttl {
+    // 24 h fit, and a lease keeps it several times.
+    millis: u32,
+}
 
 impl Ttl {
     /// The shortest lease, 100 ms.
@@ -17,7 +21,7 @@ impl Ttl {
     /// The longest lease, 24 h.
     pub const MAX: Duration = Duration::from_secs(24 * 60 * 60);
     /// 30 s.
-    pub const DEFAULT: Self = Self(Duration::from_secs(30));
+    pub const DEFAULT: Self = Self { millis: 30_000 };
 
     /// Checks a lease length; parts of a millisecond are cut off, as stores count in milliseconds.
     ///
@@ -31,19 +35,19 @@ impl Ttl {
                     "choose a ttl of a few times the longest pause that you expect; leases renew themselves",
                 ));
         }
-        Ok(Self(Duration::from_millis(u64::try_from(length.as_millis()).expect("at most 24 h"))))
+        Ok(Self { millis: u32::try_from(length.as_millis()).expect("24 h have fewer than 2^32 ms") })
     }
 
     /// The length as a duration.
     #[must_use]
     pub const fn as_duration(self) -> Duration {
-        self.0
+        Duration::from_millis(self.as_millis())
     }
 
     /// The length in milliseconds.
     #[must_use]
-    pub fn as_millis(self) -> u64 {
-        u64::try_from(self.0.as_millis()).expect("at most 24 h")
+    pub const fn as_millis(self) -> u64 {
+        self.millis as u64
     }
 }
 
@@ -55,7 +59,7 @@ impl Default for Ttl {
 
 impl fmt::Display for Ttl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        humantime::format_duration(self.0).fmt(f)
+        humantime::format_duration(self.as_duration()).fmt(f)
     }
 }
 
@@ -63,6 +67,25 @@ impl TryFrom<Duration> for Ttl {
     type Error = LockError;
     fn try_from(length: Duration) -> Result<Self, LockError> {
         Self::new(length)
+    }
+}
+
+/// A lease length that several threads read and raise.
+#[derive(Debug)]
+pub(crate) struct SharedTtl(AtomicU32);
+
+impl SharedTtl {
+    pub(crate) const fn new(ttl: Ttl) -> Self {
+        Self(AtomicU32::new(ttl.millis))
+    }
+
+    pub(crate) fn get(&self) -> Ttl {
+        Ttl { millis: self.0.load(Ordering::Acquire) }
+    }
+
+    /// Raises it; true if it was lower.
+    pub(crate) fn raise(&self, ttl: Ttl) -> bool {
+        self.0.fetch_max(ttl.millis, Ordering::AcqRel) < ttl.millis
     }
 }
 

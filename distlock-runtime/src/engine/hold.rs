@@ -117,9 +117,9 @@ impl View {
 
     /// Resolves when the hold is lost or released.
     pub(crate) async fn lost(&self) -> LockError {
-        let cell = self.source.cell();
+        let bell = self.source.cell().bell();
         loop {
-            let mut rung = std::pin::pin!(cell.bell().notified());
+            let mut rung = std::pin::pin!(bell.notified());
             rung.as_mut().enable();
             if let Err(error) = self.check() {
                 return error;

@@ -1,14 +1,13 @@
 //! The shared state of one lease: written by the engine, read by guards without locks.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
 use super::Deadline;
 use crate::clock::Moment;
-use crate::ttl::Ttl;
+use crate::ttl::{SharedTtl, Ttl};
 
 /// Why a lease was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +23,16 @@ pub(crate) enum Loss {
 }
 
 impl Loss {
+    const ALL: [Self; 4] = [Self::Gone, Self::Expired, Self::MaxHold, Self::Shutdown];
+
+    fn as_number(self) -> u8 {
+        self as u8
+    }
+
+    fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+
     pub(crate) fn text(self) -> &'static str {
         match self {
             Self::Gone => "the store has no such lease any more (expired, deleted, or taken by force)",
@@ -43,44 +52,47 @@ impl Loss {
     }
 }
 
+/// The number of no [`Loss`].
+const NOT_LOST: u8 = u8::MAX;
+
 #[derive(Debug)]
 pub(crate) struct LeaseCell {
-    /// The length that the store last confirmed, in milliseconds; only ever grows.
-    ttl: AtomicU64,
+    /// The length that the store last confirmed; only ever grows.
+    ttl: SharedTtl,
     /// The length that the next renewal asks for: a re-entry or an extension may want more.
-    wanted: AtomicU64,
+    wanted: SharedTtl,
     /// Nanoseconds; only ever grows.
     deadline: AtomicU64,
-    loss: OnceLock<Loss>,
-    /// Rung when the lease is lost, and when a hold on it ends.
-    bell: Notify,
+    /// A [`Loss`] as a number, or [`NOT_LOST`].
+    loss: AtomicU8,
+    /// Rung when the lease is lost, and when a hold on it ends. Made when somebody first listens.
+    bell: Mutex<Option<Arc<Notify>>>,
 }
 
 impl LeaseCell {
     pub(crate) fn new(ttl: Ttl, sent: Moment) -> Self {
         let deadline = Deadline::of(ttl).after(sent).as_nanos();
-        let ttl = ttl.as_millis();
         Self {
-            ttl: AtomicU64::new(ttl),
-            wanted: AtomicU64::new(ttl),
+            ttl: SharedTtl::new(ttl),
+            wanted: SharedTtl::new(ttl),
             deadline: AtomicU64::new(deadline),
-            loss: OnceLock::new(),
-            bell: Notify::new(),
+            loss: AtomicU8::new(NOT_LOST),
+            bell: Mutex::new(None),
         }
     }
 
     pub(crate) fn ttl(&self) -> Ttl {
-        stored(&self.ttl)
+        self.ttl.get()
     }
 
     /// The length to ask for.
     pub(crate) fn wanted(&self) -> Ttl {
-        stored(&self.wanted)
+        self.wanted.get()
     }
 
     /// Later renewals ask for this length if it is larger. True if it is.
     pub(crate) fn want(&self, ttl: Ttl) -> bool {
-        self.wanted.fetch_max(ttl.as_millis(), Ordering::AcqRel) < ttl.as_millis()
+        self.wanted.raise(ttl)
     }
 
     pub(crate) fn deadline(&self) -> Moment {
@@ -93,53 +105,65 @@ impl LeaseCell {
 
     /// A renewal to `ttl` sent at `sent` was confirmed. Ignored once the lease is lost: a late reply doesn't bring it back.
     pub(crate) fn renewed(&self, sent: Moment, ttl: Ttl) {
-        if self.loss.get().is_none() {
+        if self.loss().is_none() {
             // The deadline first: a larger ttl brings a larger guard, which belongs to the new deadline.
             self.deadline.fetch_max(Deadline::of(ttl).after(sent).as_nanos(), Ordering::AcqRel);
-            self.ttl.fetch_max(ttl.as_millis(), Ordering::AcqRel);
+            self.ttl.raise(ttl);
         }
     }
 
     /// Marks the lease lost; the first cause stands. True if this call was the first.
     pub(crate) fn lose(&self, loss: Loss) -> bool {
-        let first = self.loss.set(loss).is_ok();
+        let first = self
+            .loss
+            .compare_exchange(NOT_LOST, loss.as_number(), Ordering::AcqRel, Ordering::Acquire)
+            .is_ok();
         if first {
-            self.bell.notify_waiters();
+            self.ring();
         }
         first
     }
 
     /// Lost, but not because the store said that it is gone: it may stand there until it lapses.
     pub(crate) fn may_stand(&self) -> bool {
-        self.loss.get().is_some_and(|loss| *loss != Loss::Gone)
+        self.loss().is_some_and(|loss| loss != Loss::Gone)
     }
 
     /// Lost for a reason that is known, or past its deadline by the clock: a flag is stale after a pause, a clock isn't.
     pub(crate) fn loss_at(&self, now: Moment) -> Option<Loss> {
-        match self.loss.get() {
-            Some(loss) => Some(*loss),
+        match self.loss() {
+            Some(loss) => Some(loss),
             None if now >= self.valid_until() => Some(Loss::Expired),
             None => None,
         }
     }
 
     pub(crate) fn ring(&self) {
-        self.bell.notify_waiters();
+        // Who hangs up the bell after this look sees what it would have rung for.
+        if let Some(bell) = self.bell_place().as_ref() {
+            bell.notify_waiters();
+        }
     }
 
-    /// Resolves when something may have changed: a loss, or the end of a hold. Interest is registered on creation of
-    /// the returned future's first poll through `enable`, so check after creating it.
-    pub(crate) fn bell(&self) -> &Notify {
-        &self.bell
+    /// Rings when something may have changed: a loss, or the end of a hold. Register interest (`enable`), then look.
+    pub(crate) fn bell(&self) -> Arc<Notify> {
+        Arc::clone(self.bell_place().get_or_insert_default())
     }
-}
 
-fn stored(millis: &AtomicU64) -> Ttl {
-    Ttl::new(Duration::from_millis(millis.load(Ordering::Acquire))).expect("it was a Ttl")
+    fn loss(&self) -> Option<Loss> {
+        Loss::from_number(self.loss.load(Ordering::Acquire))
+    }
+
+    fn bell_place(&self) -> MutexGuard<'_, Option<Arc<Notify>>> {
+        // Nothing panics under this lock.
+        self.bell.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn at(ms: u64) -> Moment {
@@ -169,6 +193,25 @@ mod tests {
         assert_eq!(cell.valid_until(), until);
         cell.renewed(at(1100), cell.wanted());
         assert!(cell.valid_until() > at(3_000_000));
+    }
+
+    #[test]
+    fn every_loss_comes_back_from_its_number() {
+        for loss in Loss::ALL {
+            assert_eq!(Loss::from_number(loss.as_number()), Some(loss));
+        }
+        assert_eq!(Loss::from_number(NOT_LOST), None);
+    }
+
+    #[tokio::test]
+    async fn a_loss_reaches_who_listens_and_who_comes_later() {
+        let cell = LeaseCell::new(Ttl::new(Duration::from_secs(1)).unwrap(), at(1000));
+        let bell = cell.bell();
+        let mut rung = Box::pin(bell.notified());
+        assert!(!rung.as_mut().enable());
+        assert!(cell.lose(Loss::Gone));
+        rung.await;
+        assert_eq!(cell.loss_at(at(1000)), Some(Loss::Gone));
     }
 
     #[test]

@@ -14,55 +14,59 @@ fn drift(ttl: Ttl) -> Duration {
     Duration::from_millis(ttl.as_millis().div_ceil(100) + 2)
 }
 
+/// How long before the deadline a holder stops: an async body needs a moment to.
+fn guard(ttl: Ttl) -> Duration {
+    drift(ttl).max(ttl.as_duration() / 20).max(Duration::from_millis(5))
+}
+
 /// The arithmetic of one ttl.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
-    ttl: Duration,
-    drift: Duration,
-    guard: Duration,
+    ttl: Ttl,
 }
 
 impl Deadline {
-    pub(crate) fn of(ttl: Ttl) -> Self {
-        let length = ttl.as_duration();
-        let drift = drift(ttl);
-        let guard = drift.max(length / 20).max(Duration::from_millis(5));
-        Self { ttl: length, drift, guard }
+    pub(crate) const fn of(ttl: Ttl) -> Self {
+        Self { ttl }
     }
 
     /// When a lease that was granted or renewed by a command sent at `sent` may be gone from the store.
     pub(crate) fn after(&self, sent: Moment) -> Moment {
-        (sent + self.ttl).minus(self.drift)
+        (sent + self.length()).minus(drift(self.ttl))
     }
 
     /// When a holder with this deadline must regard the lock as lost.
     pub(crate) fn valid_until(&self, deadline: Moment) -> Moment {
-        deadline.minus(self.guard)
+        deadline.minus(guard(self.ttl))
     }
 
     /// The least that must be left of a lease for it to count as acquired.
     pub(crate) fn min_validity(&self) -> Duration {
-        self.ttl / 2
+        self.length() / 2
     }
 
     /// When to renew a lease whose last command was sent at `sent`; `jitter` in 0..1 spreads it over ±10 %.
     pub(crate) fn renew_at(&self, sent: Moment, jitter: f64) -> Moment {
-        sent + (self.ttl / 3).mul_f64(0.9 + 0.2 * jitter.clamp(0.0, 1.0))
+        sent + (self.length() / 3).mul_f64(0.9 + 0.2 * jitter.clamp(0.0, 1.0))
     }
 
     /// How much earlier than due a renewal may be taken along in somebody else's batch.
     pub(crate) fn batch_window(&self) -> Duration {
-        (self.ttl / 30).min(Duration::from_secs(1))
+        (self.length() / 30).min(Duration::from_secs(1))
     }
 
     /// How long one renewal may take: no reply within that time counts as unknown.
     pub(crate) fn attempt_timeout(&self, now: Moment, deadline: Moment) -> Duration {
-        (self.ttl / 6).min(deadline.since(now) / 2)
+        (self.length() / 6).min(deadline.since(now) / 2)
+    }
+
+    fn length(&self) -> Duration {
+        self.ttl.as_duration()
     }
 
     /// The pause after the n-th unknown renewal in a row: 10 ms doubling to ttl/12.
     pub(crate) fn backoff(&self, failures: u32) -> Duration {
-        let most = (self.ttl / 12).max(Duration::from_millis(1));
+        let most = (self.length() / 12).max(Duration::from_millis(1));
         Duration::from_millis(10).saturating_mul(1 << failures.saturating_sub(1).min(16)).min(most)
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
+use tracing::Instrument as _;
 
 use super::{Engine, renewal};
 use crate::backend::{
@@ -172,7 +173,9 @@ fn tick(engine: &Arc<Engine>) -> Moment {
     }
     if !due.renew.is_empty() {
         telemetry::watchdog(engine.backend().name(), due.lag, held);
-        tokio::spawn(renewal::renew(engine.clone(), due.renew));
+        let span =
+            tracing::debug_span!("distlock.renew", store = engine.backend().name(), leases = due.renew.len());
+        tokio::spawn(renewal::renew(engine.clone(), due.renew).instrument(span));
     }
     next
 }

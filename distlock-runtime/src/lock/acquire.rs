@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::Instrument as _;
+
 use super::options::{Checked, Options};
 use super::{Guard, Scope, Shared};
 use crate::backend::{Attempt, BackendError, Blocked, Grant, Turn};
@@ -27,10 +29,15 @@ pub(super) async fn acquire(shared: Arc<Shared>, key: LockKey, options: Options)
     let clock = shared.engine.clock();
     let started = clock.now();
     let template = options.template;
-    let outcome = inner(&shared, &key, options, started).await.map_err(|error| match error.key() {
-        Some(_) => error,
-        None => error.for_key(&key),
-    });
+    let span = tracing::info_span!("distlock.wait", lock = template, key = tracing::field::Empty);
+    if tracing::enabled!(tracing::Level::DEBUG) {
+        span.record("key", tracing::field::display(&key));
+    }
+    let outcome =
+        inner(&shared, &key, options, started).instrument(span).await.map_err(|error| match error.key() {
+            Some(_) => error,
+            None => error.for_key(&key),
+        });
     match &outcome {
         Ok(guard) => {
             let waited = guard.hold().view().acquired().since(started);

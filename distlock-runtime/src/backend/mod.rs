@@ -57,7 +57,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Sleeps a bounded time and may return early; dropping it costs nothing.
     async fn turn(&self, request: &AcquireRequest, blocked: &Blocked) -> Result<Turn, BackendError>;
 
-    /// Renews many leases to their full ttl in as few round trips as the store allows; one outcome each, in order.
+    /// Renews many leases to their full ttl in as few round trips as the store allows; one outcome each, in order. Never
+    /// shortens a lease, and neither does a repeated attempt: calls may arrive in another order than they were sent in.
     async fn renew(&self, leases: &[LeaseHandle]) -> Vec<Renewal>;
 
     /// Gives a lease back and hands the lock on to the head of the queue. With `keep`, the lock stays taken for that

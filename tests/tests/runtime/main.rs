@@ -7,6 +7,7 @@
 //! | `fault_ghosts` | a cancelled attempt never takes effect later |
 //! | `fault_handing_on` | a granted waiter that is dropped takes the lock from nobody |
 //! | `fault_outage` | a store that is down is told from a lock that is held, and its return is noticed |
+//! | `fault_reordering` | what arrives late undoes nothing that came after it |
 //! | `fault_silence` | waiters find out by themselves when nobody tells them |
 //! | `installed` | one installed manager serves all runtimes of its process |
 //! | `procs_crowd` | a thousand waiting tasks are one waiter to the store |
@@ -15,6 +16,7 @@ mod fault_drops;
 mod fault_ghosts;
 mod fault_handing_on;
 mod fault_outage;
+mod fault_reordering;
 mod fault_silence;
 mod installed;
 mod procs_crowd;

@@ -33,6 +33,7 @@ macro_rules! __conformance_cases {
                 a_renewal_never_makes_a_lock,
                 many_leases_are_renewed_in_one_call,
                 a_renewal_can_lengthen_the_lease,
+                what_comes_late_never_shortens_the_lease,
                 a_release_by_others_is_refused,
                 a_repeated_release_is_harmless,
                 a_release_can_keep_the_lock_taken,

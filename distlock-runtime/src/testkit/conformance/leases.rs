@@ -100,6 +100,27 @@ pub async fn a_renewal_can_lengthen_the_lease(store: &impl Store) {
     assert!(left > ms(50_000), "{left:?}");
 }
 
+/// A renewal or a repeated attempt with a smaller ttl, which may have been sent before a larger one, leaves the larger.
+pub async fn what_comes_late_never_shortens_the_lease(store: &impl Store) {
+    let client = Client::open(store, "one").await;
+    let key = fresh_key("shorter");
+    let held = AcquireRequest { ttl: ttl(5_000), ..request(&key) };
+    client.granted(&held).await;
+    client.renew(&[LeaseHandle { ttl: ttl(60_000), ..held.lease() }]).await;
+    for step in ["a renewal", "a repeated attempt", "one that would wait"] {
+        match step {
+            "a renewal" => {
+                let outcomes = client.renew(&[held.lease()]).await;
+                assert!(matches!(outcomes.as_slice(), [Renewal::Renewed { .. }]), "{outcomes:?}");
+            }
+            "a repeated attempt" => drop(client.granted(&held).await),
+            _ => drop(client.granted(&AcquireRequest { queue: true, ..held.clone() }).await),
+        }
+        let left = client.inspect(&key).await.unwrap().holder.unwrap().remaining.unwrap();
+        assert!(left > ms(50_000), "{step} left {left:?}");
+    }
+}
+
 /// Nobody gives back what isn't theirs.
 pub async fn a_release_by_others_is_refused(store: &impl Store) {
     let (one, two) = (Client::open(store, "one").await, Client::open(store, "two").await);

@@ -10,14 +10,15 @@ use pin_project_lite::pin_project;
 use super::guard::Guard;
 use super::options::OnLost;
 use super::scope::Scope;
-use crate::engine::Hold;
+use crate::engine::{Hold, View};
 use crate::error::LockError;
 
 type Lost = Pin<Box<dyn Future<Output = LockError> + Send>>;
 
 /// What polling a body under a lock needs beside the body.
 pub(super) struct Leash {
-    hold: Arc<Hold>,
+    /// Not the hold itself: that is the guard's, and a body that is done doesn't keep it.
+    view: Arc<View>,
     scope: Scope,
     policy: OnLost,
     /// Made when the body first has to wait: one that is done at once doesn't pay for it.
@@ -37,7 +38,7 @@ impl Leash {
         if tracing::enabled!(tracing::Level::DEBUG) {
             span.record("key", tracing::field::display(&hold.lease().handle.key));
         }
-        Self { hold: hold.clone(), scope: Scope::current().with_hold(hold), policy, lost: None, span }
+        Self { view: view.clone(), scope: Scope::current().with_hold(hold), policy, lost: None, span }
     }
 
     /// Polls the body. An error means that the lock is lost and the body must be dropped.
@@ -56,9 +57,8 @@ impl Leash {
             return Poll::Ready(Ok(output));
         }
         if self.policy == OnLost::Cancel {
-            let view = self.hold.view();
             let lost = self.lost.get_or_insert_with(|| {
-                let view = view.clone();
+                let view = self.view.clone();
                 Box::pin(async move { view.lost().await })
             });
             let error = ready!(lost.as_mut().poll(cx));
@@ -69,7 +69,7 @@ impl Leash {
 
     fn check(&self) -> Result<(), LockError> {
         match self.policy {
-            OnLost::Cancel => self.hold.view().check(),
+            OnLost::Cancel => self.view.check(),
             OnLost::Signal | OnLost::Ignore => Ok(()),
         }
     }

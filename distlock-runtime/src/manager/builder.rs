@@ -148,7 +148,7 @@ impl ManagerBuilder {
         Ok(locks)
     }
 
-    fn launch(self, backend: Arc<dyn Backend>) -> Result<LockManager, LockError> {
+    pub(crate) fn launch(self, backend: Arc<dyn Backend>) -> Result<LockManager, LockError> {
         let defaults = Defaults { ttl: Ttl::new(self.ttl)?, wait: self.wait };
         let label = self.label.unwrap_or_else(connect::default_label).into();
         let engine = Engine::start(backend, self.clock, label, self.limits, self.host)?;

@@ -1,9 +1,58 @@
-//! For tests: a store with paused time, and the conformance suite for stores.
+//! For tests: a store with paused time, a store that fails by script, and the conformance suite for stores.
+//!
+//! # How to test code that takes locks
+//!
+//! Give it a manager on a store in memory, and let the runtime's paused time pass: an hour of renewals, waits and expiries
+//! takes no time at all, and nothing depends on how busy the machine is.
+//!
+//! ```
+//! use std::time::Duration;
+//! use distlock_runtime::{ErrorKind, LockError, LockManager, testkit};
+//!
+//! // The code under test.
+//! async fn nightly_report(locks: &LockManager) -> Result<&'static str, LockError> {
+//!     let guard = locks.mutex("report").wait(Duration::from_secs(60)).lock().await?;
+//!     guard.run(async { tokio::time::sleep(Duration::from_secs(600)).await; "written" }).await
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() {
+//! // In a `#[tokio::test(start_paused = true)]`:
+//! let locks = testkit::memory_paused();
+//! // One is at it for ten minutes, the other waits for one.
+//! let (first, second) = tokio::join!(nightly_report(&locks), nightly_report(&locks));
+//! assert_eq!(first.unwrap(), "written");
+//! assert_eq!(second.unwrap_err().kind(), ErrorKind::Timeout);
+//!
+//! // Somebody takes the lock away in the middle.
+//! let (report, _) = tokio::join!(nightly_report(&locks), async {
+//!     tokio::time::sleep(Duration::from_secs(5)).await;
+//!     locks.force_release("report", "a test").await
+//! });
+//! assert_eq!(report.unwrap_err().kind(), ErrorKind::Lost);
+//! # }
+//! ```
+//!
+//! * Code with `#[distributed_lock]` finds the manager through `locks.scope(future)`.
+//! * Two processes are two managers on one store: `MemoryBackend::named` and [`paused`].
+//! * A store that is down, slow or forgetful is [`Faulty`].
+//! * `tokio::time::sleep` lets the watchdog do its work on the way; `tokio::time::advance` jumps, as a process does that was
+//!   stopped, so a jump beyond the ttl loses the lock.
+//!
+//! # How to test a store of your own
+//!
+//! With [`conformance!`](crate::conformance): see [`mod@conformance`].
 
 pub mod conformance;
+mod faulty;
 
+use std::sync::Arc;
+
+use crate::backend::Backend;
 pub use crate::conformance;
 use crate::manager::LockManager;
+
+pub use faulty::{Call, Fault, Faulty};
 
 /// A manager on a `memory:` store of its own whose clock, lanes and watchdog live in the caller's runtime, so that
 /// paused time moves leases, renewals and waits along. `tokio::time::sleep` lets the watchdog do its work on the way;
@@ -31,4 +80,13 @@ use crate::manager::LockManager;
 #[must_use]
 pub fn memory_paused() -> LockManager {
     LockManager::builder().paused().connect_lazily("memory:").expect("memory: needs nothing")
+}
+
+/// As [`memory_paused`], on a store of your own. It must use [`Clock::Tokio`](crate::Clock::Tokio).
+///
+/// # Panics
+/// Outside of a tokio runtime.
+#[must_use]
+pub fn paused(backend: Arc<dyn Backend>) -> LockManager {
+    LockManager::builder().paused().launch(backend).expect("nothing to connect to")
 }

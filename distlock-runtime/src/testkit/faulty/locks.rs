@@ -113,6 +113,6 @@ impl Backend for Faulty {
     }
 
     fn records(self: Arc<Self>) -> Option<Arc<dyn RecordStore>> {
-        self.records.is_some().then(|| self as Arc<dyn RecordStore>)
+        if self.records.is_some() { Some(self) } else { None }
     }
 }

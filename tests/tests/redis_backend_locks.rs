@@ -10,10 +10,10 @@ use std::{
 };
 
 use distlock_runtime::{
-    LockKey,
+    ErrorKind, LockKey, LockManager, OwnerToken,
     backend::{
-        Applied, Attempt, Backend, BackendErrorKind, Fault, LeaseHandle, PostedRelease, Promise, Released,
-        Renewal, Unreleased,
+        AcquireRequest, Applied, Attempt, Backend, BackendErrorKind, Fault, LeaseHandle, PostedRelease,
+        Promise, Released, Renewal, Unreleased,
     },
 };
 use distlock_tests::wait;
@@ -103,6 +103,37 @@ async fn a_broken_counter_leaves_no_lock_behind() {
             assert_eq!(error.kind(), kind, "{error}");
             assert_eq!(bench.ask::<i64>("EXISTS distlock:k").await, 0, "{value}");
         }
+    }
+}
+
+/// The plain form has taken the lock when the script that should draw its token fails.
+#[tokio::test]
+async fn a_script_that_fails_after_the_lock_was_taken_leaves_it_to_the_cancel() {
+    let bench = Bench::start().await;
+    for queue in [false, true] {
+        let request = AcquireRequest { queue, ..request(if queue { "waits" } else { "tries" }, 30_000) };
+        // A cancelled attempt shows the name of the tombstones; somebody else's value is under it from now on.
+        bench.backend.cancel(&request).await.unwrap();
+        let tombstones = bench.ask::<Vec<String>>("KEYS distlock!*!x:*").await.remove(0);
+        let _: String = bench.ask(&format!("SET {tombstones} foreign")).await;
+        let _: i64 = bench.ask("DEL distlock!*!f").await;
+        let next = AcquireRequest { owner: OwnerToken::random().unwrap(), ..request.clone() };
+        let error = bench.backend.try_acquire(&next).await.unwrap_err();
+        assert_eq!(error.kind(), BackendErrorKind::KeyConflict, "{error}");
+        let held: bool = bench.ask(&format!("EXISTS distlock:{}", request.key)).await;
+        assert_eq!(error.applied() == Applied::Unknown, held, "{error}");
+
+        // The floors above cancel what isn't certain.
+        let locks = LockManager::connect(&bench.server.url()).await.unwrap();
+        let _: i64 = bench.ask(&format!("DEL distlock:{}", request.key)).await;
+        let mutex = locks.mutex(&request.key);
+        let outcome = if queue { mutex.lock().await } else { mutex.try_lock().await };
+        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::KeyConflict);
+        let free =
+            async || (!bench.ask::<bool>(&format!("EXISTS distlock:{}", request.key)).await).then_some(());
+        wait::until("the lock to be given back", LIMIT, free).await.unwrap();
+        assert_eq!(bench.ask::<String>(&format!("GET {tombstones}")).await, "foreign");
+        let _: i64 = bench.ask(&format!("DEL {tombstones}")).await;
     }
 }
 
@@ -467,7 +498,10 @@ async fn scripts_come_back_after_a_flush() {
         let _: String = bench.ask("SCRIPT FLUSH").await;
         match step {
             0 => {
-                assert!(matches!(bench.backend.renew(&[lease.clone()]).await[..], [Renewal::Renewed { .. }]))
+                assert!(matches!(
+                    bench.backend.renew(std::slice::from_ref(&lease)).await[..],
+                    [Renewal::Renewed { .. }]
+                ))
             }
             1 => drop(granted(&bench.backend, &request).await),
             2 => drop(queued(&bench.backend, &waiting("k", 1_000)).await),
@@ -528,7 +562,7 @@ fn a_posted_release_falls_back_when_its_runtime_goes() {
         bench.backend.post_release(release).unwrap();
     });
     drop(inner);
-    assert_eq!(*fallback.0.lock().unwrap(), [lease.clone()]);
+    assert_eq!(*fallback.0.lock().unwrap(), std::slice::from_ref(&lease));
     // Without a runtime it comes straight back, and the same backend serves another runtime.
     let release = PostedRelease::new(lease.clone(), None, fallback.clone());
     let release = bench.backend.post_release(release).unwrap_err();

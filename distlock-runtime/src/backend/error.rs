@@ -63,6 +63,13 @@ impl BackendError {
         }
     }
 
+    /// The same failure, of a call whose earlier commands have been applied: something of it may be left.
+    #[must_use]
+    pub fn with_open_outcome(mut self) -> Self {
+        self.applied = Applied::Unknown;
+        self
+    }
+
     /// With the error underneath. It must not contain credentials.
     #[must_use]
     pub fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {

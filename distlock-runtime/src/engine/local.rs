@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::hold::{Source, is_healthy};
 use super::{Engine, Hold, Kept, Lease, View};
-use crate::backend::{AcquireRequest, Applied, BackendError, Grant, LeaseHandle, Mode};
+use crate::backend::{AcquireRequest, Applied, Attempt, BackendError, Grant, LeaseHandle, Mode};
 use crate::clock::Moment;
 use crate::error::LockError;
 use crate::key::LockKey;
@@ -318,8 +318,7 @@ impl Driver {
         Self { engine, key, seat, ask, ticket, troubled, finished: false }
     }
 
-    /// The next command to send. From here on its outcome is open until [`granted`](Self::granted) or
-    /// [`settled`](Self::settled).
+    /// The next command to send. From here on its outcome is open until [`outcome`](Self::outcome) says better.
     pub(crate) fn request(&mut self, queue: bool) -> Result<AcquireRequest, LockError> {
         let ticket = match self.ticket {
             Some(ticket) => ticket,
@@ -331,24 +330,18 @@ impl Driver {
         Ok(request(&self.key, &ticket, queue, tokens))
     }
 
-    /// The store answered for certain that nothing of this attempt is left there.
-    pub(crate) fn settled(&mut self) {
-        if let Some(ticket) = &mut self.ticket {
-            // An earlier command may still be on its way: that one is worth a cancel.
-            ticket.sent = ticket.late;
-            let ticket = *ticket;
-            self.note(ticket);
+    /// What came of the request. A command that was answered needs no cancelling if it left nothing; the queue learns of it
+    /// when this driver gives up.
+    pub(crate) fn outcome(&mut self, outcome: &Result<Attempt, BackendError>) {
+        let placed = match outcome {
+            Ok(Attempt::Busy(_)) => Some(false),
+            Ok(_) => Some(true),
+            Err(error) => (error.applied() == Applied::No).then_some(false),
+        };
+        if let (Some(ticket), Some(placed)) = (&mut self.ticket, placed) {
+            *ticket = ticket.answered(placed);
         }
-    }
-
-    /// The store answered (`None`), or failed with this error.
-    pub(crate) fn trouble(&mut self, error: Option<&BackendError>) {
-        if error.is_none_or(|error| error.applied() == Applied::No)
-            && let Some(ticket) = &mut self.ticket
-        {
-            // The queue learns of it when this driver gives up.
-            ticket.open = false;
-        }
+        let error = outcome.as_ref().err();
         if error.is_none() && !self.troubled {
             return;
         }
@@ -362,7 +355,7 @@ impl Driver {
     pub(crate) fn start_over(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             self.engine.cancel_detached(request(&self.key, &ticket, true, 1), None);
-            self.note(Ticket { sent: false, ..ticket });
+            self.note(Ticket::new(ticket.owner, ticket.ttl));
         }
     }
 
@@ -371,7 +364,8 @@ impl Driver {
         let mut shard = self.engine.queues.shard(&self.key);
         let Some(queue) = shard.get_mut(&self.key).and_then(|slot| slot.queue.as_mut()) else { return 1 };
         queue.driving(self.seat, ticket);
-        if queue.waiting() > 0 { BLOCK } else { 1 }
+        // Who shares no lease needs no tokens to hand on; drawn for nothing they would outrun the counter's floor.
+        if queue.waiting() > 0 && self.ask.want().shares { BLOCK } else { 1 }
     }
 
     /// The store granted the attempt.
@@ -389,7 +383,7 @@ impl Driver {
                 ttl: ticket.ttl,
                 mode: Mode::Exclusive,
             },
-            ticket.late,
+            ticket.is_late(),
         ));
         let want = self.ask.want();
         let tenure = Tenure {

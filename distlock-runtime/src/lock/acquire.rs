@@ -155,7 +155,7 @@ async fn attempts(
             Ok(outcome) => outcome,
             Err(_) => Err(BackendError::unknown(format!("no reply within {} ms", patience.as_millis()))),
         };
-        driver.trouble(outcome.as_ref().err());
+        driver.outcome(&outcome);
         let error = match outcome {
             Ok(Attempt::Granted(grant)) => {
                 if deadline.after(grant.sent) - engine.clock().now() >= deadline.min_validity() {
@@ -170,7 +170,6 @@ async fn attempts(
                 continue;
             }
             Ok(Attempt::Busy(blocked)) if budget.is_single() => {
-                driver.settled();
                 let mut error = LockError::new(ErrorKind::Busy, "lock");
                 if let Some(holder) = blocked.holder {
                     error = error.held_by(holder);
@@ -187,9 +186,6 @@ async fn attempts(
             Err(error) => error,
         };
         if !error.is_transient() {
-            if error.applied() == crate::backend::Applied::No {
-                driver.settled();
-            }
             return Err(error.into_lock_error("lock", Some(&request.key)));
         }
         let pause = backoff.mul_f64(0.5 + fastrand::f64() / 2.0);

@@ -27,22 +27,37 @@ pub(crate) struct Seat(pub(crate) u64);
 pub(crate) struct Ticket {
     pub(crate) owner: OwnerToken,
     pub(crate) ttl: Ttl,
-    /// A command with this owner has been sent: giving up means cancelling.
-    pub(crate) sent: bool,
-    /// The last one has no reply yet.
-    pub(crate) open: bool,
+    /// The last command with this owner has no reply yet.
+    open: bool,
     /// One before that never had one, so it may arrive at any time, also when a grant of this ticket is long over.
-    pub(crate) late: bool,
+    late: bool,
+    /// The store has a place in its queue for this owner, or the lock itself.
+    placed: bool,
 }
 
 impl Ticket {
     pub(crate) fn new(owner: OwnerToken, ttl: Ttl) -> Self {
-        Self { owner, ttl, sent: false, open: false, late: false }
+        Self { owner, ttl, open: false, late: false, placed: false }
     }
 
     /// One more command is about to be sent.
     pub(crate) fn send(self) -> Self {
-        Self { sent: true, open: true, late: self.late || self.open, ..self }
+        Self { open: true, late: self.late || self.open, ..self }
+    }
+
+    /// The last command was answered, or certainly never arrived. `placed` says that it has left something at the store.
+    pub(crate) fn answered(self, placed: bool) -> Self {
+        Self { open: false, placed: self.placed || placed, ..self }
+    }
+
+    /// Whether a command that had no reply may still arrive.
+    pub(crate) fn is_late(self) -> bool {
+        self.late
+    }
+
+    /// Whether something of this attempt may be at the store, or get there: giving up means cancelling.
+    fn leaves_traces(self) -> bool {
+        self.open || self.late || self.placed
     }
 }
 
@@ -212,7 +227,7 @@ impl<L: Clone, W> KeyQueue<L, W> {
         if *seat != driver {
             return self.nothing();
         }
-        let ticket = ticket.filter(|ticket| ticket.sent);
+        let ticket = ticket.filter(|ticket| ticket.leaves_traces());
         let heir = self.waiters.front();
         let inherits = heir.is_some_and(|heir| ticket.is_some_and(|ticket| ticket.ttl == heir.want.ttl));
         let mut step = self.promote(if inherits { ticket } else { None });

@@ -29,6 +29,15 @@ const TOKENS: RangeInclusive<u64> = 1_000_000_000_000_000..=9_000_000_000_000_00
 /// Room for the fixed parts of names and values.
 const NAMES: usize = 320;
 
+/// What came of the plain form.
+enum Plain {
+    Granted(Grant),
+    /// Somebody holds the lock, perhaps this very owner from an earlier try: a script has to look.
+    Busy,
+    /// The lock is taken, but the counter isn't as it should be: a script has to draw the token or give the lock back.
+    WithoutToken,
+}
+
 impl RedisBackend {
     /// The first try is plain: `SET NX` and `INCR` cost the server less than half of a script. A key that was busy lately
     /// saves that try.
@@ -37,40 +46,43 @@ impl RedisBackend {
         let likely_busy = request.queue
             && (self.contention.is_likely(&request.key) || self.wakeups.contains(request.owner));
         // A plain try that comes too late is only recognized by clients that know tombstones; a raw key has others.
+        let mut taken = false;
         if !likely_busy && !request.key.is_raw() {
-            if let Some(grant) = self.take_plainly(request, &owner).await? {
-                return Ok(Attempt::Granted(grant));
-            }
-            if request.queue {
-                self.contention.note(&request.key, true);
+            match self.take_plainly(request, &owner).await? {
+                Plain::Granted(grant) => return Ok(Attempt::Granted(grant)),
+                Plain::Busy if request.queue => self.contention.note(&request.key, true),
+                Plain::Busy => {}
+                Plain::WithoutToken => taken = true,
             }
         }
-        if request.queue {
-            return Box::pin(self.enter(request, &owner)).await;
-        }
-        let call = || self.acquire_call(request, &owner);
-        let reply = Box::pin(self.connections.run(&script::ACQUIRE, call)).await?;
-        self.outcome(request, reply)
+        let outcome = if request.queue {
+            Box::pin(self.enter(request, &owner)).await
+        } else {
+            let call = || self.acquire_call(request, &owner);
+            Box::pin(self.connections.run(&script::ACQUIRE, call))
+                .await
+                .and_then(|reply| self.outcome(request, reply))
+        };
+        // The script wasn't applied, but the lock is taken: it must be cancelled.
+        outcome.map_err(|failure| if taken { failure.with_open_outcome() } else { failure })
     }
 
-    /// A grant, or `None` if a script has to look: somebody holds the lock (perhaps this very owner, from an earlier try),
-    /// or the counter isn't as it should be.
-    async fn take_plainly(
-        &self,
-        request: &AcquireRequest,
-        owner: &str,
-    ) -> Result<Option<Grant>, BackendError> {
+    async fn take_plainly(&self, request: &AcquireRequest, owner: &str) -> Result<Plain, BackendError> {
         let (sent, [taken, drawn]) =
             self.connections.attempt(request.owner, || self.plain_call(request, owner)).await?;
         let last = match (taken, drawn) {
             (Value::Okay, Value::Int(last)) => u64::try_from(last).unwrap_or_default(),
-            (Value::Okay | Value::Nil, _) => return Ok(None),
+            (Value::Okay, _) => return Ok(Plain::WithoutToken),
+            (Value::Nil, _) => return Ok(Plain::Busy),
             (other, _) => return Err(error::unexpected("acquire", &other)),
         };
         let tokens = request.tokens.max(1);
         let first = last.saturating_sub(u64::from(tokens) - 1);
-        let trusted = TOKENS.contains(&last);
-        Ok(trusted.then_some(Grant { sent, token: FencingToken::new(first), tokens }))
+        Ok(if TOKENS.contains(&last) {
+            Plain::Granted(Grant { sent, token: FencingToken::new(first), tokens })
+        } else {
+            Plain::WithoutToken
+        })
     }
 
     async fn enter(&self, request: &AcquireRequest, owner: &str) -> Result<Attempt, BackendError> {

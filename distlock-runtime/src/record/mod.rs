@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    BackendError, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Record, RecordKey, RecordLease, RecordStore,
-    Settled, Settlement,
+    Applied, BackendError, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Record, RecordKey, RecordLease,
+    RecordStore, Settled, Settlement,
 };
 use crate::clock::Moment;
 use crate::engine::{ClaimLease, Engine, Source, View};
@@ -83,11 +83,23 @@ impl Records {
             retain: request.retain,
         };
         let pending = PendingClaim { engine: &self.engine, claim: Some(&claim) };
-        let outcome = self.insist("claim", || self.store.claim(&claim)).await?;
-        pending.done();
+        let Answer { outcome, open } = self.insist("claim", || self.store.claim(&claim)).await;
         match outcome {
-            ClaimOutcome::Present(record) => Ok(Claimed::Present(record)),
-            ClaimOutcome::Claimed { sent, fence, taken_over } => {
+            Err(error) => {
+                // What was certainly never applied needs no undoing.
+                if !open {
+                    pending.done();
+                }
+                Err(error)
+            }
+            Ok(ClaimOutcome::Present(record)) => {
+                if !open {
+                    pending.done();
+                }
+                Ok(Claimed::Present(record))
+            }
+            Ok(ClaimOutcome::Claimed { sent, fence, taken_over }) => {
+                pending.done();
                 let lease = RecordLease { key: claim.key, owner: claim.owner, fence, ttl: claim.lease };
                 let deadline = Deadline::of(claim.lease);
                 if deadline.after(sent) - self.engine.clock().now() < deadline.min_validity() {
@@ -95,12 +107,14 @@ impl Records {
                     return Err(LockError::new(ErrorKind::ClockDrift, "claim")
                         .detail("the claim was granted too late to be of use, and was given back"));
                 }
+                let late = open.then_some(claim);
                 Ok(Claimed::Execute(ClaimGuard::new(
                     &self.engine,
                     self.store.clone(),
                     lease,
                     sent,
                     taken_over,
+                    late,
                 )))
             }
         }
@@ -114,7 +128,7 @@ impl Records {
     /// # Cancel safety
     /// Safe: it only looks.
     pub async fn look_up(&self, key: &RecordKey) -> Result<Option<Record>, LockError> {
-        self.insist("look up", || self.store.look_up(key)).await
+        self.insist("look up", || self.store.look_up(key)).await.outcome
     }
 
     /// Waits until the record may have changed, at most `at_most`; may return early.
@@ -126,28 +140,37 @@ impl Records {
     }
 
     /// Repeats a call whose outcome stayed open, within [`PATIENCE`].
-    async fn insist<T, F>(&self, operation: &'static str, mut call: impl FnMut() -> F) -> Result<T, LockError>
+    async fn insist<T, F>(&self, operation: &'static str, mut call: impl FnMut() -> F) -> Answer<T>
     where
         F: Future<Output = Result<T, BackendError>>,
     {
         let clock = self.engine.clock();
         let until = clock.now() + PATIENCE;
         let mut pause = Duration::from_millis(10);
+        let mut open = false;
+        let failed = |error: BackendError| Err(error.into_lock_error(operation, None));
         loop {
             let left = until - clock.now();
             let error = match tokio::time::timeout(left, call()).await {
-                Ok(Ok(value)) => return Ok(value),
-                Ok(Err(error)) if !error.is_transient() => return Err(error.into_lock_error(operation, None)),
+                Ok(Ok(value)) => return Answer { outcome: Ok(value), open },
                 Ok(Err(error)) => error,
                 Err(_) => BackendError::unknown(format!("no reply within {} s", PATIENCE.as_secs())),
             };
-            if clock.now() + pause >= until {
-                return Err(error.into_lock_error(operation, None));
+            open |= error.applied() == Applied::Unknown;
+            if !error.is_transient() || clock.now() + pause >= until {
+                return Answer { outcome: failed(error), open };
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(250));
         }
     }
+}
+
+/// What came of a call and its repeats.
+struct Answer<T> {
+    outcome: Result<T, LockError>,
+    /// One of them never had a reply, and may still arrive.
+    open: bool,
 }
 
 impl fmt::Debug for Records {
@@ -165,6 +188,8 @@ pub struct ClaimGuard {
     claim: Arc<ClaimLease>,
     view: Arc<View>,
     taken_over: bool,
+    /// The claim, if a repeat of it may still arrive.
+    late: Option<Claim>,
 }
 
 impl ClaimGuard {
@@ -174,11 +199,12 @@ impl ClaimGuard {
         lease: RecordLease,
         sent: Moment,
         taken_over: bool,
+        late: Option<Claim>,
     ) -> Self {
         let fence = lease.fence;
         let claim = engine.watch_claim(LeaseCell::new(lease.ttl, sent), lease, sent);
         let view = Arc::new(View::new(Source::Claim(claim.clone()), fence, engine, telemetry::NO_TEMPLATE));
-        Self { engine: engine.clone(), store, claim, view, taken_over }
+        Self { engine: engine.clone(), store, claim, view, taken_over, late }
     }
 
     /// Grows with every claim of this key.
@@ -220,6 +246,9 @@ impl ClaimGuard {
     /// # Cancel safety
     /// The settlement goes on in the background.
     pub async fn settle(self, settlement: Settlement) -> Result<Settled, LockError> {
+        // A forgotten record is no obstacle to a repeat of the claim that comes late: it would stand there, executed by nobody.
+        let late = self.late.as_ref().filter(|_| settlement == Settlement::Release);
+        let _late = PendingClaim { engine: &self.engine, claim: late };
         // Renewal goes on until the settlement is known, so that a retry finds the claim alive.
         let pending = PendingSettlement { guard: &self, settlement: Some(settlement) };
         let settlement = pending.settlement.as_ref().expect("present until done");

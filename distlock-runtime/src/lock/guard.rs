@@ -11,6 +11,7 @@ use crate::backend::{Released, Renewal};
 use crate::engine::{Hold, View};
 use crate::error::{ErrorKind, LockError};
 use crate::key::LockKey;
+use crate::lease::Deadline;
 use crate::token::FencingToken;
 use crate::ttl::Ttl;
 
@@ -147,7 +148,9 @@ impl Guard {
         hold.lease().cell.want(ttl);
         let handle = hold.lease().handle();
         let engine = hold.engine();
-        let patience = handle.ttl.as_duration() / 6;
+        // By the lease that there is: the one asked for may be a day.
+        let deadline = hold.lease().cell.deadline();
+        let patience = Deadline::of(handle.ttl).attempt_timeout(engine.clock().now(), deadline);
         let outcomes =
             tokio::time::timeout(patience, engine.backend().renew(std::slice::from_ref(&handle))).await;
         match outcomes.ok().and_then(|outcomes| outcomes.into_iter().next()) {

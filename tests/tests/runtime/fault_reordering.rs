@@ -1,5 +1,9 @@
 //! What was sent before something else and arrives after it: two connections keep no order between them.
 
+use distlock::{
+    Ttl,
+    records::{ClaimRequest, Claimed, CrashPolicy, Fingerprint, RecordKey, Settlement},
+};
 use distlock_tests::proxy::{Command, Entry, Fault, FaultProxy, Log, Rule, When};
 
 use crate::{LIMIT, connect, ms, start};
@@ -50,4 +54,60 @@ async fn a_renewal_that_arrives_after_an_extension_never_shortens_the_lease() {
     assert!(left > 50_000, "the lock lapses in {left} ms, and its holder counts on {:?}", guard.remaining());
     rival.mutex("late").try_lock().await.unwrap_err();
     guard.release().await.unwrap();
+}
+
+/// A claim that was repeated on another connection, granted and given up, when the first one arrives: it must not stand there,
+/// executed by nobody.
+#[tokio::test]
+async fn a_claim_that_was_repeated_never_comes_back_after_its_release() {
+    let server = start();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let locks = connect(&proxy.url()).await;
+    let records = locks.records().unwrap();
+    let request = || ClaimRequest {
+        key: RecordKey::derive("reordering", &[b"late"]),
+        fingerprint: Fingerprint { version: 1, digest: [7; 32] },
+        lease: Ttl::DEFAULT,
+        after_crash: CrashPolicy::Reject,
+        retain: ms(60_000),
+    };
+    let executed = |claimed: Claimed| match claimed {
+        Claimed::Execute(guard) => guard,
+        Claimed::Present(record) => panic!("it stands there: {record:?}"),
+    };
+    // The scripts are known.
+    executed(records.claim(request()).await.unwrap()).settle(Settlement::Release).await.unwrap();
+
+    // A connection that is silent for 2 s is left when somebody gives up on it, with the claim that came in between.
+    let rule = proxy.rules().add(Rule::new(When::command("PING"), Fault::Hold).once());
+    let silent = tokio::spawn({
+        let locks = locks.clone();
+        async move { tokio::time::timeout(ms(2_200), locks.ping()).await }
+    });
+    rule.wait_hits(1, LIMIT).await.unwrap();
+    let claims = |log: &Log| {
+        let is_claim = |command: &Command| command.keys().len() == 3 && command.keys()[0].contains("!r:");
+        let claims = log.entries().iter().filter(|entry| is_claim(&entry.command));
+        claims.map(|entry| entry.reply.is_some()).collect::<Vec<_>>()
+    };
+    let before = claims(&proxy.log()).len();
+    let mut claiming = std::pin::pin!(records.claim(request()));
+    // Well within its own patience when the connection is left.
+    assert!(tokio::time::timeout(ms(1_000), std::future::pending::<()>()).await.is_err());
+    let guard = executed(claiming.as_mut().await.unwrap());
+    silent.await.unwrap().unwrap_err();
+    guard.settle(Settlement::Release).await.unwrap();
+    let withdrawn = |log: &Log| {
+        let mark = |entry: &Entry| {
+            entry.command.keys().get(1).is_some_and(|key| key.contains("}!v:"))
+                && entry.reply.as_ref().is_some_and(|reply| !reply.starts_with(b"-"))
+        };
+        log.entries().iter().any(mark).then_some(())
+    };
+    proxy.wait_until("the withdrawal", LIMIT, withdrawn).await.unwrap();
+    assert_eq!(claims(&proxy.log())[before..], [false, true], "the first is still on its way");
+    rule.remove();
+    let all_answered = |log: &Log| claims(log).iter().all(|answered| *answered).then_some(());
+    proxy.wait_until("the first claim", LIMIT, all_answered).await.unwrap();
+    executed(records.claim(request()).await.unwrap()).settle(Settlement::Release).await.unwrap();
 }

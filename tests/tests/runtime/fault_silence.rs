@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::LockManager;
+use distlock::{ErrorKind, LockManager};
 use distlock_tests::{
     proxy::{FaultProxy, Mode},
     server::RedisServer,
@@ -84,4 +84,18 @@ async fn waiters_survive_their_connections() {
             task.await.unwrap().unwrap().release().await.unwrap();
         }
     }
+}
+
+/// The patience of an extension comes from the lease that there is, not from the one that is asked for.
+#[tokio::test]
+async fn an_extension_that_nobody_answers_gives_up_before_its_lease_ends() {
+    let server = start();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let locks = connect(&proxy.url()).await;
+    let guard = locks.mutex("extend").ttl(ms(3_000)).lock().await.unwrap();
+    proxy.set_mode(Mode::BlackHole).unwrap();
+    let day = Duration::from_secs(24 * 3_600);
+    let outcome = tokio::time::timeout(LIMIT, guard.extend(day)).await.expect("it gives up");
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Connection);
+    assert!(guard.is_valid(), "there is time to act on it");
 }

@@ -13,11 +13,21 @@ use crate::{connect, gone, ms, start};
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
 static RUNS: AtomicUsize = AtomicUsize::new(0);
 
+/// A body may go with its runtime in the middle.
+struct Inside;
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 #[distributed_lock(key = "shared:<n>", ttl = "10s", wait = "15s")]
 async fn count(n: usize) -> Result<(), LockError> {
     assert_eq!(INSIDE.fetch_add(1, Ordering::SeqCst), 0, "one body at a time");
+    let inside = Inside;
     tokio::task::yield_now().await;
-    INSIDE.fetch_sub(1, Ordering::SeqCst);
+    drop(inside);
     RUNS.fetch_add(1, Ordering::SeqCst);
     Ok(())
 }

@@ -29,7 +29,7 @@ async fn everything(bench: &Bench, backend: &Arc<RedisBackend>) {
     let (one, lease, _) = held(backend, "k", 30_000).await;
     let two = waiting("k", 30_000);
     queued(backend, &two).await;
-    assert!(matches!(backend.renew(&[lease.clone()]).await[..], [Renewal::Renewed { .. }]));
+    assert!(matches!(backend.renew(std::slice::from_ref(&lease)).await[..], [Renewal::Renewed { .. }]));
     assert_eq!(backend.inspect(&one.key).await.unwrap().waiters, 1);
     backend.release(&lease, None).await.unwrap();
     assert!(bench.ask::<String>("GET distlock:k").await.starts_with(&two.owner.to_hex()), "handed on");
@@ -58,7 +58,7 @@ async fn records(store: &RedisBackend) {
         panic!("not claimed")
     };
     let lease = RecordLease { key: claim.key, owner: claim.owner, fence, ttl: claim.lease };
-    assert!(matches!(store.renew_claims(&[lease.clone()]).await[..], [Renewal::Renewed { .. }]));
+    assert!(matches!(store.renew_claims(std::slice::from_ref(&lease)).await[..], [Renewal::Renewed { .. }]));
     store.changed(&claim.key, Duration::from_millis(20)).await;
     let settlement = Settlement::Complete { response: "done".into(), retain: Duration::from_secs(60) };
     assert_eq!(store.settle(&lease, &settlement).await.unwrap(), Settled::Done);
@@ -188,9 +188,12 @@ async fn a_full_server_refuses_locks_but_takes_renewals_and_releases() {
     assert_eq!(backend.claim(&other).await.unwrap_err().kind(), BackendErrorKind::OutOfMemory);
 
     let _: i64 = bench.ask("PEXPIRE distlock:k 5000").await;
-    assert!(matches!(backend.renew(&[lease.clone()]).await[..], [Renewal::Renewed { .. }]));
+    assert!(matches!(backend.renew(std::slice::from_ref(&lease)).await[..], [Renewal::Renewed { .. }]));
     assert!(bench.ask::<i64>("PTTL distlock:k").await > 29_000);
-    assert!(matches!(backend.renew_claims(&[record.clone()]).await[..], [Renewal::Renewed { .. }]));
+    assert!(matches!(
+        backend.renew_claims(std::slice::from_ref(&record)).await[..],
+        [Renewal::Renewed { .. }]
+    ));
     assert_eq!(backend.release(&lease, None).await.unwrap(), Released::Confirmed);
     backend.cancel(&held_request).await.unwrap();
     assert_eq!(bench.ask::<i64>("EXISTS distlock:cancelled").await, 0);
@@ -402,7 +405,7 @@ async fn a_socket_file_serves_as_well() {
 
 async fn everything_but_outside_looks(backend: &Arc<RedisBackend>) {
     let (_, lease, _) = held(backend, "k", 30_000).await;
-    assert!(matches!(backend.renew(&[lease.clone()]).await[..], [Renewal::Renewed { .. }]));
+    assert!(matches!(backend.renew(std::slice::from_ref(&lease)).await[..], [Renewal::Renewed { .. }]));
     assert_eq!(backend.release(&lease, None).await.unwrap(), Released::Confirmed);
     records(backend).await;
 }

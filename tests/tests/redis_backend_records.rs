@@ -165,7 +165,10 @@ async fn a_claim_of_the_dead_becomes_unknown_or_is_taken_over() {
     let dead = brief("reject", CrashPolicy::Reject);
     let (lease, _) = claimed(store, &dead).await;
     lapsed(store, dead.key).await;
-    assert!(matches!(store.renew_claims(&[lease.clone()]).await[..], [Renewal::Gone]), "lapsed is over");
+    assert!(
+        matches!(store.renew_claims(std::slice::from_ref(&lease)).await[..], [Renewal::Gone]),
+        "lapsed is over"
+    );
     assert_eq!(present(store, &claim("reject")).await.state, RecordState::Unknown);
     assert_eq!(store.settle(&lease, &complete("late")).await.unwrap(), Settled::Fenced);
     assert_eq!(present(store, &brief("reject", CrashPolicy::Takeover)).await.state, RecordState::Unknown);

@@ -8,18 +8,24 @@
 //! | `fault_handing_on` | a granted waiter that is dropped takes the lock from nobody |
 //! | `fault_outage` | a store that is down is told from a lock that is held, and its return is noticed |
 //! | `fault_reordering` | what arrives late undoes nothing that came after it |
+//! | `fault_server` | what is done to the server is reported, survived until the deadline, and got over |
 //! | `fault_silence` | waiters find out by themselves when nobody tells them |
 //! | `installed` | one installed manager serves all runtimes of its process |
 //! | `procs_crowd` | a thousand waiting tasks are one waiter to the store |
+//! | `procs_leaks` | managers leave no thread, file or connection behind |
+//! | `procs_wakeups` | between processes, the next hold begins within milliseconds of the last, or within the ttl of a dead one |
 
 mod fault_drops;
 mod fault_ghosts;
 mod fault_handing_on;
 mod fault_outage;
 mod fault_reordering;
+mod fault_server;
 mod fault_silence;
 mod installed;
 mod procs_crowd;
+mod procs_leaks;
+mod procs_wakeups;
 
 use std::time::Duration;
 

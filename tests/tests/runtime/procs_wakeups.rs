@@ -1,0 +1,63 @@
+//! How long it takes from the end of one hold to the next, between processes: I4 and I5.
+
+use std::time::{Duration, Instant};
+
+use distlock_tests::procs::Worker;
+
+use crate::{LIMIT, connect, ms, start, waiters};
+
+#[allow(clippy::disallowed_methods, reason = "measures what is promised")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Half of the hand-overs within 5 ms, nearly all within 50 ms.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_is_handed_to_another_process_within_milliseconds() {
+    let server = start();
+    let managers = [connect(&server.url()).await, connect(&server.url()).await];
+    let mut took: Vec<Duration> = Vec::new();
+    let mut guard = managers[0].mutex("ball").lock().await.unwrap();
+    for turn in 1..=200 {
+        let waiter = tokio::spawn({
+            let mutex = managers[turn % 2].mutex("ball").wait(LIMIT);
+            async move { (mutex.lock().await.unwrap(), now()) }
+        });
+        waiters(&managers[(turn + 1) % 2], "ball", 1).await;
+        let released = now();
+        guard.release().await.unwrap();
+        let (next, granted) = waiter.await.unwrap();
+        took.push(granted - released);
+        guard = next;
+    }
+    // The first ones may come before the subscriptions stand.
+    let mut took = took.split_off(20);
+    took.sort();
+    let (half, most) = (took[took.len() / 2], took[took.len() * 99 / 100]);
+    println!("hand-over p50 {half:?}, p99 {most:?}");
+    assert!(half <= ms(5), "p50 {half:?}");
+    assert!(most <= ms(50), "p99 {most:?}");
+}
+
+/// A holder that is killed is in the way for its ttl and no longer.
+#[tokio::test]
+async fn a_killed_holders_lock_is_had_within_its_ttl() {
+    let server = start();
+    let locks = connect(&server.url()).await;
+    let ttl = ms(1_500);
+    for round in 0..3 {
+        let url = server.url();
+        let millis = ttl.as_millis().to_string();
+        let args = ["--url", &url, "--keys", "1", "--ttl-ms", &millis, "hold"];
+        let worker = Worker::spawn(env!("CARGO_BIN_EXE_lock-worker"), args).unwrap();
+        worker.wait_line("a hold", LIMIT, |line| line.starts_with("holding ").then_some(())).await.unwrap();
+        let waiter = tokio::spawn(locks.mutex("key-0").wait(LIMIT).lock());
+        waiters(&locks, "key-0", 1).await;
+        worker.kill().unwrap();
+        let killed = now();
+        let guard = waiter.await.unwrap().unwrap();
+        let took = now() - killed;
+        assert!(took <= ttl + ms(250), "round {round}: {took:?}");
+        guard.release().await.unwrap();
+    }
+}

@@ -178,6 +178,11 @@ async fn a_full_server_refuses_locks_but_takes_renewals_and_releases() {
         panic!("not claimed")
     };
     let record = RecordLease { key: claim.key, owner: claim.owner, fence, ttl: claim.lease };
+    let done = Claim { key: RecordKey::derive("test", &[b"done"]), ..claim.clone() };
+    let ClaimOutcome::Claimed { fence, .. } = backend.claim(&done).await.unwrap() else {
+        panic!("not claimed")
+    };
+    let done = RecordLease { key: done.key, owner: done.owner, fence, ttl: done.lease };
     let _: String = bench.ask("CONFIG SET maxmemory 1mb").await;
 
     let error = backend.try_acquire(&request("new", 1_000)).await.unwrap_err();
@@ -198,6 +203,9 @@ async fn a_full_server_refuses_locks_but_takes_renewals_and_releases() {
     backend.cancel(&held_request).await.unwrap();
     assert_eq!(bench.ask::<i64>("EXISTS distlock:cancelled").await, 0);
     assert_eq!(backend.settle(&record, &Settlement::Release).await.unwrap(), Settled::Done);
+    // What was executed is kept: claims are refused, so what comes on top is bounded by the executions under way.
+    let result = Settlement::Complete { response: "done".into(), retain: Duration::from_secs(60) };
+    assert_eq!(backend.settle(&done, &result).await.unwrap(), Settled::Done);
 }
 
 #[tokio::test]

@@ -36,7 +36,8 @@ pub enum BackendErrorKind {
     Unsupported,
 }
 
-/// A failure of a store, without any type of the store's client.
+/// A failure of a store, without any type of the store's client. As with [`LockError`], the text is enough by itself, and `source`
+/// gives what it doesn't have yet.
 #[derive(Clone)]
 pub struct BackendError {
     kind: BackendErrorKind,
@@ -70,7 +71,7 @@ impl BackendError {
         self
     }
 
-    /// With the error underneath. It must not contain credentials.
+    /// With the error underneath, whose text becomes part of this one's. It must not contain credentials.
     #[must_use]
     pub fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));
@@ -108,10 +109,13 @@ impl BackendError {
                 (ErrorKind::Permission, "check user, password and ACL; the operator guide has the ACL line")
             }
             BackendErrorKind::Script => (ErrorKind::Script, ""),
-            BackendErrorKind::Unavailable => (
+            BackendErrorKind::Unavailable if key.is_some() => (
                 ErrorKind::Connection,
                 "check that the store runs and is reachable; the lock's state is not known",
             ),
+            BackendErrorKind::Unavailable => {
+                (ErrorKind::Connection, "check that the store runs and is reachable")
+            }
             BackendErrorKind::Unsupported => {
                 (ErrorKind::Unsupported, "guarantees() says what the store can do")
             }
@@ -141,7 +145,42 @@ impl fmt::Debug for BackendError {
 }
 
 impl Error for BackendError {
+    /// What is below the error whose text is already in this one's.
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_ref().map(|source| &**source as &(dyn Error + 'static))
+        self.source.as_ref()?.source()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the socket broke")]
+    struct Broken(#[source] Deeper);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the cable is cut")]
+    struct Deeper;
+
+    /// What a report prints that follows the sources.
+    fn whole_chain(error: &dyn Error) -> String {
+        let next = error.source().map(whole_chain);
+        next.map_or_else(|| error.to_string(), |next| format!("{error}: {next}"))
+    }
+
+    #[test]
+    fn a_chain_of_sources_says_nothing_twice() {
+        let below = BackendError::unknown("no answer from redis").with_source(Broken(Deeper));
+        let error = below.clone().into_lock_error("lock", None);
+        let plain = "lock: store not reachable: no answer from redis: the socket broke (check";
+        assert!(error.to_string().starts_with(plain), "{error}");
+        for error in [whole_chain(&below), whole_chain(&error)] {
+            for said in ["no answer from redis", "the socket broke", "the cable is cut"] {
+                assert_eq!(error.matches(said).count(), 1, "{said:?} in {error:?}");
+            }
+        }
+        let twice = LockError::new(ErrorKind::NotHeld, "release").caused_by(error);
+        assert_eq!(whole_chain(&twice).matches("the socket broke").count(), 1, "{twice}");
     }
 }

@@ -14,7 +14,9 @@ use crate::key::LockKey;
 
 /// Why a lock operation failed. Cheap to clone; match on [`kind`](Self::kind), log [`code`](Self::code).
 ///
-/// The text names the operation, the key, what went wrong and how to mend it. URLs in it are redacted.
+/// The text names the operation, the key, what went wrong and how to mend it, in one line that is enough by itself; URLs in it are
+/// redacted. [`source`](Error::source) gives only what the text doesn't have yet, so that a report which prints the whole chain says
+/// nothing twice.
 #[derive(Clone)]
 pub struct LockError(Box<Shared>);
 
@@ -99,11 +101,18 @@ impl LockError {
         self
     }
 
-    /// The error underneath.
+    /// The error underneath. Its text becomes part of this one's; only what is below it is left as the source.
     #[must_use]
     pub fn caused_by(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.0.source = Some(Arc::new(source));
         self
+    }
+
+    /// For what an earlier error about the same lock says already: its detail behind this one, and its remedy.
+    #[must_use]
+    pub(crate) fn for_the_reason(self, detail: &str, earlier: &Self) -> Self {
+        let Shared { detail: reason, remedy, .. } = &*earlier.0;
+        self.detail(format!("{detail}: {reason}")).remedy(remedy.clone())
     }
 
     /// What kind of failure it is.
@@ -134,6 +143,18 @@ impl LockError {
     #[must_use]
     pub fn is_busy(&self) -> bool {
         matches!(self.0.kind, ErrorKind::Busy | ErrorKind::Timeout)
+    }
+
+    /// Whether the work that the lock is for has certainly not begun: the error is from asking for the lock (or for an
+    /// idempotency claim), not from holding or releasing it.
+    #[must_use]
+    pub fn is_before_work(&self) -> bool {
+        let is_asking = matches!(self.0.operation, "claim" | "key" | "lock");
+        is_asking
+            && !matches!(
+                self.0.kind,
+                ErrorKind::ConcurrentModification | ErrorKind::Lost | ErrorKind::NotHeld
+            )
     }
 
     /// Who held the lock, for `BUSY` and `LOCK_TIMEOUT`, as far as the store could tell.
@@ -188,8 +209,9 @@ impl fmt::Debug for LockError {
 }
 
 impl Error for LockError {
+    /// What is below the error whose text is already in this one's.
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.0.source.as_ref().map(|source| &**source as &(dyn Error + 'static))
+        self.0.source.as_ref()?.source()
     }
 }
 

@@ -191,7 +191,7 @@ impl Guard {
                 let error =
                     LockError::new(ErrorKind::NotHeld, "release").for_key(&key).after(view.held_for());
                 Err(match lost {
-                    Some(loss) => error.detail("the lock was lost before the release").caused_by(loss),
+                    Some(loss) => error.for_the_reason("the lock was lost before the release", &loss),
                     None => error.detail(
                         "the store has no such lease: it expired, was deleted, or was taken by force",
                     ),

@@ -115,7 +115,7 @@ impl ManagerBuilder {
     /// A manager on a store of your own.
     ///
     /// # Errors
-    /// What the store's `ping` says, and `CONFIG` from [`strict`](Self::strict).
+    /// What the store says to a `ping`, and `CONFIG` from [`strict`](Self::strict).
     ///
     /// # Cancel safety
     /// Safe: nothing stays behind.
@@ -135,9 +135,9 @@ impl ManagerBuilder {
     async fn start(self, backend: Arc<dyn Backend>) -> Result<LockManager, LockError> {
         let strict = self.strict;
         let locks = self.launch(backend)?;
-        locks.ping().await?;
         let backend = locks.shared.engine.backend();
-        for warning in locks.ask("check", None, backend.check()).await? {
+        locks.ask("connect", None, backend.ping()).await?;
+        for warning in locks.ask("connect", None, backend.check()).await? {
             if strict && warning.severe {
                 return Err(LockError::new(ErrorKind::Config, "connect")
                     .detail(warning.text)

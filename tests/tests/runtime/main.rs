@@ -10,11 +10,13 @@
 //! | `fault_reordering` | what arrives late undoes nothing that came after it |
 //! | `fault_server` | what is done to the server is reported, survived until the deadline, and got over |
 //! | `fault_silence` | waiters find out by themselves when nobody tells them |
+//! | `connecting` | what can't be connected to says so once, in words that help |
 //! | `installed` | one installed manager serves all runtimes of its process |
 //! | `procs_crowd` | a thousand waiting tasks are one waiter to the store |
 //! | `procs_leaks` | managers leave no thread, file or connection behind |
 //! | `procs_wakeups` | between processes, the next hold begins within milliseconds of the last, or within the ttl of a dead one |
 
+mod connecting;
 mod fault_drops;
 mod fault_ghosts;
 mod fault_handing_on;

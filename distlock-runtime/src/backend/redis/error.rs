@@ -77,6 +77,8 @@ pub(super) fn connecting(address: &str, error: &RedisError) -> BackendError {
         redis::ErrorKind::Io => Unavailable,
         _ => of_reply(error.code().unwrap_or_default(), &text),
     };
+    // The client names its own class of the error in the middle, which says nothing to a reader.
+    let text = text.replace(&format!(" - {:?}", error.kind()), "");
     BackendError::refused(kind, format!("can't connect to redis at {address}: {text}"))
 }
 
@@ -191,7 +193,12 @@ mod tests {
         assert_eq!((error.kind(), error.applied()), (Unavailable, Applied::No));
         let wrong =
             RedisError::from((redis::ErrorKind::AuthenticationFailed, "Password authentication failed"));
-        assert_eq!(connecting("localhost:6379", &wrong).kind(), Permission);
+        let wrong = connecting("localhost:6379", &wrong);
+        assert_eq!(wrong.kind(), Permission);
+        assert_eq!(
+            wrong.to_string(),
+            "can't connect to redis at localhost:6379: Password authentication failed"
+        );
         let tls = RedisError::from(std::io::Error::new(
             std::io::ErrorKind::InvalidData,
             "invalid peer certificate: UnknownIssuer",

@@ -28,7 +28,7 @@ async fn ship(id: u64, stock: u32) -> Result<String, ShopError> {
 }
 
 /// `true` where it ran; busy means that another replica is at it, which is fine.
-#[distributed_lock(key = "nightly-report", wait = "none", on_busy = Ok(false))]
+#[distributed_lock(key = "nightly-report", on_busy = Ok(false))]
 async fn nightly_report() -> Result<bool, LockError> {
     tokio::time::sleep(Duration::from_millis(50)).await;
     Ok(true)

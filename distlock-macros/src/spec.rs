@@ -5,7 +5,7 @@ use quote::{ToTokens, quote, quote_spanned};
 
 use crate::args::Args;
 use crate::private::{Private, mixed_at};
-use crate::values::{Key, OnBusy, OnLost, Wait};
+use crate::values::{Key, OnLost, Wait};
 
 /// `LockSpec::new(template, function)`: what names the lock in metrics and logs.
 pub(crate) fn name(private: &Private, key: &Key, function: &str) -> TokenStream {
@@ -64,8 +64,8 @@ fn wait(private: &Private, args: &Args) -> Option<TokenStream> {
             let length = length.to_expr();
             Some(quote!(#wait::For(#length)))
         }
-        // Whoever skips when the lock is busy doesn't want to wait for it.
-        None if matches!(args.on_busy, Some(OnBusy::Skip)) => Some(quote!(#wait::None)),
+        // Whoever says what to do when the lock is busy doesn't want to wait for it.
+        None if args.on_busy.is_some() => Some(quote!(#wait::None)),
         None => None,
     }
 }

@@ -108,7 +108,7 @@ mod answers {
             error.code().to_owned()
         }
 
-        #[distributed_lock(key = "held", on_busy = Self::handle, on_error = String::new(), wait = "none")]
+        #[distributed_lock(key = "held", on_busy = Self::handle, on_error = String::new())]
         pub async fn by_method(&self) -> String {
             unreachable!("held")
         }
@@ -119,7 +119,7 @@ mod answers {
         }
     }
 
-    #[distributed_lock(key = "held", on_busy = 5, on_error = 6, wait = "none")]
+    #[distributed_lock(key = "held", on_busy = 5, on_error = 6)]
     pub async fn by_value() -> u8 {
         unreachable!("held")
     }
@@ -144,7 +144,7 @@ mod answers {
         unreachable!("held")
     }
 
-    #[distributed_lock(key = "held", on_busy = |error| error.to_string(), on_error = |_| String::new(), wait = "none")]
+    #[distributed_lock(key = "held", on_busy = |error| error.to_string(), on_error = |_| String::new())]
     pub async fn by_closure() -> String {
         unreachable!("held")
     }
@@ -164,10 +164,28 @@ mod answers {
         unreachable!("held")
     }
 
+    #[distributed_lock(key = "held", on_busy = |error| error.code(), on_error = "", wait = "30ms")]
+    pub async fn after_a_wait() -> &'static str {
+        unreachable!("held")
+    }
+
     async fn other() -> u32 {
         tokio::task::yield_now().await;
         3
     }
+}
+
+#[tokio::test]
+async fn a_busy_answer_is_given_at_once_unless_a_wait_is_given() {
+    let (locks, _guard) = with_held_lock().await;
+    let calls = locks.scope(async {
+        assert_eq!(answers::by_value().await, 5);
+        assert_eq!(answers::Service.by_method().await, "BUSY");
+        assert!(answers::by_closure().await.contains("held"));
+        assert_eq!(answers::after_a_wait().await, "LOCK_TIMEOUT");
+    });
+    // Far less than the usual wait of 10 s.
+    tokio::time::timeout(Duration::from_secs(5), calls).await.expect("answers without waiting");
 }
 
 #[tokio::test]
@@ -176,14 +194,11 @@ async fn answers_are_values_or_functions() {
     locks
         .scope(async {
             use answers::{Service, *};
-            assert_eq!(by_value().await, 5);
             assert_eq!(by_constant().await, 7);
             assert_eq!(by_function().await, 8);
             assert_eq!(Service.by_associated_constant().await, 9);
-            assert_eq!(Service.by_method().await, "BUSY");
             assert!(by_generic_function().await.is_err());
             assert_eq!(by_constructor().await.expect_err("held").kind(), ErrorKind::Busy);
-            assert!(by_closure().await.contains("held"));
             assert_eq!(inferred().await.expect_err("held").0, "busy");
             assert_eq!(from_an_argument(1).await, 2);
             assert_eq!(awaited().await, 3);

@@ -8,7 +8,9 @@ use crate::error::{ErrorKind, LockError};
 /// A number that grows with every grant of a key; the protected resource rejects a smaller one than it has seen.
 ///
 /// Strictly increasing per key on every store, constant during one hold, not bumped by renewal or re-entry.
-/// Gaps are normal.
+///
+/// Compare, don't count: a process draws tokens in blocks and throws away what it doesn't use, and keys may share a counter, so
+/// **gaps of thousands are normal**, and the first token of a key may be a number of 16 digits. It fits into 63 bits (a `BIGINT`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
 

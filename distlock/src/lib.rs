@@ -99,6 +99,7 @@
 //! | [errors](guide::errors) | every code, its cause and its remedy |
 //! | [cancel safety](guide::cancel_safety) | what a dropped future leaves behind |
 //! | [blocking code](guide::blocking) | how to use it there, and why there is no second API |
+//! | [shutdown](guide::shutdown) | how a service ends in order |
 //! | [testing](guide::testing) | paused time, one manager per test |
 //! | [observability](guide::observability) | metrics, spans, events, inspection |
 //!

@@ -32,8 +32,13 @@ pub struct LockManager {
 }
 
 impl LockManager {
-    /// Connects by URL: `memory:`, `memory:name`, `redis://…`, `rediss://…`, `redis+unix://…`. The parameters are those of
-    /// `RedisOptions::from_url`.
+    /// Connects by URL.
+    ///
+    /// | URL | store |
+    /// |---|---|
+    /// | `memory:` | in this process, **a store of its own for each manager**: two managers don't see each other's locks |
+    /// | `memory:name` | in this process, shared by all managers that open this name |
+    /// | `redis://…`, `rediss://…`, `redis+unix://…` | a Redis server; the parameters are those of `RedisOptions::from_url` |
     ///
     /// # Errors
     /// `CONFIG` for a URL that isn't understood (the text says which part and how to mend it) or a feature that isn't
@@ -74,14 +79,17 @@ impl LockManager {
         lock::installed().map(|shared| Self { shared })
     }
 
-    /// Makes this the manager of the attributes that are called in `future`: for tests, or several stores in one process.
+    /// Makes this the manager of the attributes that are called in `future`, whatever manager the code around has: for tests, or
+    /// several stores in one process. The locks that the code around is under stay known below.
     pub fn scope<F: Future>(&self, future: F) -> Scoped<F> {
         Scope::current().with_manager(self.shared.clone()).wrap(future)
     }
 
     /// Gives a future that is about to be spawned the lock scope of the code that spawns it: its reentrant acquisitions
-    /// share the holds that this code is under, for as long as those last, and its attributes use the same manager (this
-    /// one, if the code has none of its own).
+    /// share the holds that this code is under, for as long as those last, and its attributes use the same manager.
+    ///
+    /// Where [`scope`](Self::scope) sets the manager, this keeps the one that the code has already; only if it has none,
+    /// this one is used.
     pub fn inherit<F: Future>(&self, future: F) -> Scoped<F> {
         Scope::current().or_manager(&self.shared).wrap(future)
     }

@@ -30,5 +30,8 @@ pub mod idempotency {}
 #[doc = include_str!("observability.md")]
 pub mod observability {}
 
+#[doc = include_str!("shutdown.md")]
+pub mod shutdown {}
+
 #[doc = include_str!("testing.md")]
 pub mod testing {}

@@ -1,7 +1,7 @@
 //! The engine of distlock: keys, leases, guards, backends and idempotency records.
 //!
 //! Users depend on the `distlock` crate, which re-exports this one. Rooms, ground floor first: `key`, `ttl`, `token`,
-//! `error`, `clock`, `telemetry`; [`backend`]; `lease`; `queue`; `engine`; `lock`, `record`; `manager`. A room imports
+//! `error`, `clock`, `telemetry`; `problem`, [`backend`]; `lease`; `queue`; `engine`; `lock`, `record`; `manager`. A room imports
 //! only from floors below.
 
 #![forbid(unsafe_code)]
@@ -14,6 +14,8 @@ mod key;
 mod lease;
 mod lock;
 mod manager;
+#[cfg(feature = "http")]
+pub mod problem;
 mod queue;
 mod record;
 pub mod telemetry;

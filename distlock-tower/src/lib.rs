@@ -18,7 +18,7 @@
 //! * The lock inside idempotency: an execution whose client has gone runs on, so must its lock.
 //!
 //! # Features
-//! `axum`: extractors for [`Execution`] and [`HeldLock`], `IntoResponse` for [`Problem`], and fingerprints over the whole path in
+//! `axum`: extractors for [`Execution`] and [`HeldLock`], `IntoResponse` for [`Problem`] and `LockError`, [`Outcome`] as a part of a response, and fingerprints over the whole path in
 //! nested routers.
 
 #![forbid(unsafe_code)]
@@ -28,16 +28,18 @@ mod caller;
 mod extract;
 pub mod idempotency;
 pub mod lock;
-mod problem;
+mod responder;
 #[cfg(test)]
 mod testing;
 
+#[doc(inline)]
+pub use distlock_runtime::problem::{Outcome, Problem, ProblemKind};
 pub use idempotency::{
-    Disposition, Execution, Executions, IdempotencyKey, IdempotencyLayer, KeySyntax, OnDisconnect, Outcome,
-    Preset, Scope, StoreDown,
+    Disposition, Execution, Executions, IdempotencyKey, IdempotencyLayer, KeySyntax, OnDisconnect, Preset,
+    Scope, StoreDown,
 };
 pub use lock::{HeldLock, LockLayer};
-pub use problem::{Problem, ProblemJson, ProblemKind, Responder};
+pub use responder::{ProblemJson, Responder};
 
 /// Any error, as the bodies of these layers give it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

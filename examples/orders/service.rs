@@ -9,8 +9,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Extension, Json, Router};
-use distlock::tower::{Execution, IdempotencyLayer, Outcome, Problem};
-use distlock::{ErrorKind, LockError, LockManager, distributed_lock};
+use distlock::tower::{Execution, IdempotencyLayer};
+use distlock::{LockError, LockManager, distributed_lock};
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::Ledger;
@@ -106,10 +106,8 @@ impl From<io::Error> for PayError {
 impl IntoResponse for PayError {
     fn into_response(self) -> Response {
         match self {
-            // The payment may have begun: this is the answer, and nothing runs again under this key.
-            Self::Lock(error) if error.kind() == ErrorKind::Lost => Problem::from(error).into_response(),
-            // Nothing has begun: the layer must not keep this as the answer to the key.
-            Self::Lock(error) => (Extension(Outcome::NotStarted), Problem::from(error)).into_response(),
+            // Tells the layer whether the payment may have begun: if not, this isn't kept as the answer to the key.
+            Self::Lock(error) => error.into_response(),
             Self::Ledger(error) => {
                 tracing::error!(%error, "the ledger can't be written");
                 StatusCode::INTERNAL_SERVER_ERROR.into_response()

@@ -14,7 +14,7 @@ use super::key::KeySyntax;
 use super::layer::IdempotencyLayer;
 use super::scope::{IntoScope, Scoping};
 use super::waiters::Waiters;
-use crate::problem::{Responder, SharedResponder};
+use crate::responder::{Responder, SharedResponder};
 
 /// Typestate: no scope was chosen yet.
 #[derive(Clone, Copy, Debug)]
@@ -165,7 +165,7 @@ impl<S> IdempotencyBuilder<S> {
         self
     }
 
-    /// Which responses are kept, by a rule of your own. A handler's [`Outcome`](super::Outcome) still counts more, and
+    /// Which responses are kept, by a rule of your own. A handler's [`Outcome`](crate::Outcome) still counts more, and
     /// what can't be told again (206, 1xx, event streams) is never kept.
     pub fn classify(
         mut self,

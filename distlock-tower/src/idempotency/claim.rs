@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use distlock_runtime::problem::{Problem, ProblemKind};
 use distlock_runtime::{ClaimGuard, ClaimRequest, Claimed, LockError, telemetry};
 use http::Response;
 use tokio::time::Instant;
@@ -11,7 +12,6 @@ use super::body::ResponseBody;
 use super::config::StoreDown;
 use super::entry::{Entry, RETRY_AFTER};
 use super::reply::Reply;
-use crate::problem::{Problem, ProblemKind};
 
 /// A record whose lease has just lapsed is looked at again after this long at the earliest.
 const SHORTEST_WAIT: Duration = Duration::from_millis(10);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use distlock_runtime::problem::Problem;
 use distlock_runtime::{CrashPolicy, LockManager, Records, Ttl, telemetry};
 use http::{HeaderName, Method, Response};
 
@@ -12,7 +13,7 @@ use super::executions::Executions;
 use super::key::KeySyntax;
 use super::scope::Scoping;
 use super::waiters::Waiters;
-use crate::problem::{Problem, SharedResponder};
+use crate::responder::SharedResponder;
 
 /// What happens to an execution whose client goes away before the handler has answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

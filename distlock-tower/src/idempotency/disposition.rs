@@ -4,28 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use distlock_runtime::problem::Outcome;
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use http::response::Parts;
-
-/// What a handler knows about its execution, told by a response extension; it overrules the classifier.
-///
-/// ```
-/// # mod distlock { pub use distlock_runtime::*; pub use distlock_tower as tower; }
-/// use distlock::tower::Outcome;
-/// // the order wasn't touched: the client may repeat the request under the same key
-/// let response = http::Response::builder().status(503).extension(Outcome::NotStarted).body(());
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Outcome {
-    /// This is the result, whatever its status: keep it.
-    Final,
-    /// Nothing happened: forget the record, the next request executes.
-    NotStarted,
-    /// It may or may not have happened: nothing runs again under this key.
-    Unknown,
-}
 
 /// What becomes of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +31,8 @@ pub enum Disposition {
 #[non_exhaustive]
 pub enum Preset {
     /// Keeps whatever came of an execution, a 500 too, but not the statuses that speak of the request's envelope
-    /// (400, 401, 403, 405, 411, 413, 414, 415, 421, 425, 429, 431): those are forgotten. 504 is an unknown outcome.
+    /// (400, 401, 403, 405, 411, 413, 414, 415, 421, 425, 429, 431): those are forgotten. 504 is an unknown outcome. 422 is
+    /// kept: that of an extractor wants a [mark](super#what-has-not-begun).
     #[default]
     Stripe,
     /// Keeps 2xx and 3xx; everything else is forgotten and may run again, but 504, whose outcome is unknown.
@@ -87,8 +70,9 @@ impl Classifier {
     pub(crate) fn classify(&self, head: &Parts) -> Disposition {
         let wish = match head.extensions.get::<Outcome>() {
             Some(Outcome::NotStarted) => return Disposition::Release,
-            Some(Outcome::Unknown) => return Disposition::Unknown,
             Some(Outcome::Final) => Disposition::Store,
+            // `Unknown`, or a word that isn't known here: to run nothing again is safe.
+            Some(_) => return Disposition::Unknown,
             None => match self {
                 Self::Preset(preset) => preset.classify(head.status),
                 Self::Custom(rule) => rule(head),

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use distlock_runtime::problem::{Problem, ProblemKind};
 use distlock_runtime::{Fingerprint, Record, RecordKey, RecordState, telemetry};
 use http::Response;
 
@@ -11,7 +12,6 @@ use super::body::ResponseBody;
 use super::codec::{DecodeError, StoredResponse};
 use super::config::Config;
 use super::{fidelity, fingerprint};
-use crate::problem::{Problem, ProblemKind};
 
 /// What a client is told to wait before it asks again.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);

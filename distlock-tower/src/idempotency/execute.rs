@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use distlock_runtime::problem::{Problem, ProblemKind};
 use distlock_runtime::{ClaimGuard, Settlement};
 use http::{Request, Response};
 use http_body::Body;
@@ -20,7 +21,6 @@ use super::request_body::RequestBody;
 use super::serve::Keyed;
 use crate::BoxError;
 use crate::caller::{Called, Panicked, caught};
-use crate::problem::{Problem, ProblemKind};
 
 pub(super) async fn execute<S, ReqBody, ResBody>(
     keyed: Keyed<S>,

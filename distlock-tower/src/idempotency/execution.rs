@@ -7,6 +7,23 @@ use super::key::IdempotencyKey;
 /// The execution that a handler is part of, in the request's extensions where the request had a key (with feature `axum`
 /// also an extractor).
 ///
+/// ```
+/// # #[cfg(feature = "axum")]
+/// # mod demo {
+/// # mod distlock { pub use distlock_runtime::*; pub use distlock_tower as tower; }
+/// use distlock::tower::Execution;
+///
+/// // `None` for requests without a key. Without the feature: `Option<Extension<Execution>>`
+/// async fn pay(execution: Option<Execution>) -> String {
+///     match execution {
+///         Some(execution) => format!("paid under fence {}", execution.fence()),
+///         None => "paid, without a net".to_owned(),
+///     }
+/// }
+/// # pub fn routes() -> axum::Router { axum::Router::new().route("/", axum::routing::post(pay)) }
+/// # }
+/// ```
+///
 /// An execution that stalls for longer than its lease may be replaced by another (after `CrashPolicy::Takeover`). Its record is
 /// safe then; side effects are only if they compare the [fence](Self::fence) too.
 #[derive(Clone, Debug)]

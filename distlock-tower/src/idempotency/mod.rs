@@ -46,10 +46,68 @@
 //! Bodies of known length are settled before their client sees a byte. Streams are forwarded as they come and recorded on the way,
 //! whatever the speed of the client; only their end waits for the settlement. What is too long or too slow to keep reaches its
 //! client in full and leaves a tombstone: repeats get `response-not-retained`, nothing runs again. Which responses are kept is
-//! a [`Preset`] or a rule of your own, and a handler that knows better says so with an [`Outcome`] in the response's extensions.
+//! a [`Preset`] or a rule of your own, and a handler that knows better says so with an [`Outcome`](crate::Outcome) in the response's extensions.
+//!
+//! # In a handler
+//! The [`Execution`] is in the request's extensions where the request has a key; with feature `axum` it is an extractor:
+//!
+//! ```
+//! # #[cfg(feature = "axum")]
+//! # mod demo {
+//! # mod distlock { pub use distlock_runtime::*; pub use distlock_tower as tower; }
+//! use axum::{Extension, http::Request};
+//! use distlock::tower::Execution;
+//!
+//! // refused with 500 if the layer isn't around it, or the request has no key
+//! async fn pay(execution: Execution) { /* … */ }
+//! // `None` for requests without a key
+//! async fn pay_if_new(execution: Option<Execution>) { /* … */ }
+//! // the same without the feature
+//! async fn pay_without_feature(execution: Option<Extension<Execution>>) { /* … */ }
+//! // in any tower service
+//! fn fence<B>(request: &Request<B>) -> Option<u64> {
+//!     request.extensions().get::<Execution>().map(|execution| execution.fence().get())
+//! }
+//! # pub fn routes() -> axum::Router {
+//! #     use axum::routing::post;
+//! #     axum::Router::new().route("/", post(pay)).route("/a", post(pay_if_new)).route("/b", post(pay_without_feature))
+//! # }
+//! # }
+//! ```
+//!
+//! # What has not begun
+//! Some answers say that nothing was done yet, and mustn't be kept for a day: the next try with the same key shall execute. The
+//! layer knows it by the [`Outcome`](crate::Outcome) in the response's extensions, since a status says too little.
+//!
+//! * A [`Problem`](crate::Problem) that is made from a `LockError` has it, so do a `LockError` as a response (feature `axum`) and the
+//!   refusals of a [`LockLayer`](crate::LockLayer) further in: `NotStarted` if the lock wasn't had, `Unknown` if it was lost. A
+//!   handler that had effects *before* it asked for that lock has to say so: `Problem::from(error).outcome(Outcome::Unknown)`.
+//! * axum's own rejections don't have it, and nothing in them tells them from a handler's word. Those with 400, 413 and 415
+//!   are forgotten by every preset. **A 422 is not**: `Json` and `Form` give it for a body that doesn't fit the type, and
+//!   [`Preset::Stripe`] keeps a 422, as it may be a handler's verdict. Say it for them:
+//!
+//! ```
+//! # #[cfg(feature = "axum")]
+//! # mod demo {
+//! # mod distlock { pub use distlock_runtime::*; pub use distlock_tower as tower; }
+//! # type Order = std::collections::HashMap<String, u64>;
+//! use axum::{Json, extract::rejection::JsonRejection};
+//! use distlock::tower::Outcome;
+//!
+//! async fn pay(
+//!     order: Result<Json<Order>, JsonRejection>,
+//! ) -> Result<String, (Outcome, JsonRejection)> {
+//!     let Json(order) = order.map_err(|rejection| (Outcome::NotStarted, rejection))?;
+//!     Ok(format!("{} items", order.len()))
+//! }
+//! # pub fn routes() -> axum::Router { axum::Router::new().route("/", axum::routing::post(pay)) }
+//! # }
+//! ```
+//!
+//! Without the feature, `(Extension(Outcome::NotStarted), rejection)` does the same.
 //!
 //! # Shutdown
-//! Stop the server, then [`Executions::drain`], then the manager's `shutdown`.
+//! Stop the server, then [`Executions::drain`], then the manager's `shutdown`. The guide's page on shutdown has the code.
 
 mod body;
 mod builder;
@@ -78,7 +136,7 @@ mod waiters;
 pub use self::body::ResponseBody;
 pub use self::builder::{IdempotencyBuilder, Scoped, Unscoped};
 pub use self::config::{OnDisconnect, StoreDown};
-pub use self::disposition::{Disposition, Outcome, Preset};
+pub use self::disposition::{Disposition, Preset};
 pub use self::execution::Execution;
 pub use self::executions::Executions;
 pub use self::future::ResponseFuture;

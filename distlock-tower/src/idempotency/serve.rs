@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use distlock_runtime::problem::{Problem, ProblemKind};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body::Body;
@@ -23,7 +24,6 @@ use super::scope::NoScope;
 use super::{fidelity, fingerprint};
 use crate::BoxError;
 use crate::caller::{Called, Caller};
-use crate::problem::{Problem, ProblemKind};
 
 /// A request with a key, read to its end.
 pub(super) struct Keyed<S> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use distlock_runtime::problem::{Problem, ProblemKind};
 use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
@@ -17,7 +18,6 @@ use super::request_body::RequestBody;
 use super::serve;
 use crate::BoxError;
 use crate::caller::Caller;
-use crate::problem::{Problem, ProblemKind};
 
 /// The service of an [`IdempotencyLayer`](super::IdempotencyLayer).
 #[derive(Clone, Debug)]

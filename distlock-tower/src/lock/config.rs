@@ -7,7 +7,7 @@ use distlock_runtime::{LockError, LockKey, LockManager, Ttl};
 use http::request::Parts;
 use http::{Method, StatusCode};
 
-use crate::problem::SharedResponder;
+use crate::responder::SharedResponder;
 
 type KeyFn = dyn Fn(&Parts) -> Result<Option<LockKey>, LockError> + Send + Sync;
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use distlock_runtime::problem::ProblemKind;
 use distlock_runtime::{ErrorKind, LockError, LockKey, LockManager, Ttl};
 use http::request::Parts;
 use http::{Method, StatusCode};
@@ -10,7 +11,7 @@ use tower_layer::Layer;
 
 use super::config::Config;
 use super::service::Locked;
-use crate::problem::{ProblemKind, Responder, SharedResponder};
+use crate::responder::{Responder, SharedResponder};
 
 /// One request at a time for each key. See the [module](super) for the whole story.
 #[derive(Clone, Debug)]

@@ -26,6 +26,9 @@
 //! * The client goes away: the handler is dropped where it stands and the lock is released.
 //! * The store can't be reached: 503 `store-unavailable`.
 //!
+//! Inside an [`IdempotencyLayer`](crate::IdempotencyLayer) these answers are no results: a request that never got in is executed by the
+//! next try with its key, one that was stopped half-way has an unknown outcome.
+//!
 //! A request that waits gives back what the inner service's readiness had reserved, so waiting takes no concurrency permit from others.
 
 mod body;

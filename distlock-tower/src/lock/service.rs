@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use distlock_runtime::problem::{Problem, ProblemKind};
 use distlock_runtime::{LockError, LockKey};
 use http::{Request, Response};
 use http_body::Body;
@@ -19,7 +20,6 @@ use super::held::HeldLock;
 use super::hold::Hold;
 use crate::BoxError;
 use crate::caller::{Called, Caller};
-use crate::problem::{Problem, ProblemKind};
 
 /// The service of a [`LockLayer`](super::LockLayer).
 #[derive(Clone, Debug)]

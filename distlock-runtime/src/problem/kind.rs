@@ -2,9 +2,11 @@
 
 use http::StatusCode;
 
+use super::Outcome;
+
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $name:ident = $status:ident, $slug:literal, $title:literal;)*) => {
-        /// What kind of [`Problem`](crate::Problem) it is.
+    ($($(#[$doc:meta])* $name:ident = $status:ident, $slug:literal, $title:literal, $outcome:expr;)*) => {
+        /// What kind of [`Problem`](super::Problem) it is.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum ProblemKind { $($(#[$doc])* $name,)* }
@@ -25,6 +27,12 @@ macro_rules! kinds {
                 match self { $(Self::$name => concat!("urn:distlock:problem:", $slug),)* }
             }
 
+            /// What it says by itself about the execution, to an idempotency layer around it.
+            #[must_use]
+            pub const fn outcome(self) -> Option<Outcome> {
+                match self { $(Self::$name => $outcome,)* }
+            }
+
             /// The type URI's last part, for logs and labels.
             #[must_use]
             pub const fn slug(self) -> &'static str {
@@ -40,42 +48,46 @@ macro_rules! kinds {
     };
 }
 
+const NOT_STARTED: Option<Outcome> = Some(Outcome::NotStarted);
+const UNKNOWN: Option<Outcome> = Some(Outcome::Unknown);
+
 kinds! {
     /// 413: the request body is longer than the layer takes. Nothing was executed.
-    BodyTooLarge = PAYLOAD_TOO_LARGE, "body-too-large", "the request body is too large";
+    BodyTooLarge = PAYLOAD_TOO_LARGE, "body-too-large", "the request body is too large", NOT_STARTED;
     /// 400: the request body ended early or couldn't be read. Nothing was executed.
-    BodyUnreadable = BAD_REQUEST, "body-unreadable", "the request body could not be read";
+    BodyUnreadable = BAD_REQUEST, "body-unreadable", "the request body could not be read", NOT_STARTED;
     /// 500: the handler panicked; what it did before isn't known.
-    HandlerPanicked = INTERNAL_SERVER_ERROR, "handler-panicked", "the request failed half-way";
+    HandlerPanicked = INTERNAL_SERVER_ERROR, "handler-panicked", "the request failed half-way", UNKNOWN;
     /// 409: a request with this key is being executed.
-    InFlight = CONFLICT, "in-flight", "a request with this idempotency key is still in progress";
+    InFlight = CONFLICT, "in-flight", "a request with this idempotency key is still in progress", None;
     /// 400: the key header is there, but isn't a key.
-    KeyInvalid = BAD_REQUEST, "key-invalid", "the idempotency key is not valid";
+    KeyInvalid = BAD_REQUEST, "key-invalid", "the idempotency key is not valid", NOT_STARTED;
     /// 400: this route requires a key.
-    KeyMissing = BAD_REQUEST, "key-missing", "an idempotency key is required";
+    KeyMissing = BAD_REQUEST, "key-missing", "an idempotency key is required", NOT_STARTED;
     /// 422: the key was used for another request before.
-    KeyReused = UNPROCESSABLE_ENTITY, "key-reused", "this idempotency key was used for a different request";
+    KeyReused = UNPROCESSABLE_ENTITY, "key-reused", "this idempotency key was used for a different request", None;
     /// 409: another request holds the lock. Not 503: contention says nothing about the server's health.
-    LockBusy = CONFLICT, "lock-busy", "another request is being served; try again later";
+    /// Nothing was executed.
+    LockBusy = CONFLICT, "lock-busy", "another request is being served; try again later", NOT_STARTED;
     /// 400: the request doesn't name what it would lock. Nothing was executed.
-    LockKeyInvalid = BAD_REQUEST, "lock-key-invalid", "the request does not say what it is about";
+    LockKeyInvalid = BAD_REQUEST, "lock-key-invalid", "the request does not say what it is about", NOT_STARTED;
     /// 503: the lease was lost while the request was served; the handler was stopped.
-    LockLost = SERVICE_UNAVAILABLE, "lock-lost", "the request was stopped half-way";
+    LockLost = SERVICE_UNAVAILABLE, "lock-lost", "the request was stopped half-way", UNKNOWN;
     /// 409: an earlier execution ended without a result; it may or may not have taken effect. Nothing runs again
     /// under this key.
-    OutcomeUnknown = CONFLICT, "outcome-unknown", "the outcome of an earlier request with this key is not known";
+    OutcomeUnknown = CONFLICT, "outcome-unknown", "the outcome of an earlier request with this key is not known", UNKNOWN;
     /// 503: the stored record can't be read by this version. Nothing was executed.
-    RecordUnreadable = SERVICE_UNAVAILABLE, "record-unreadable", "the stored result can not be read";
+    RecordUnreadable = SERVICE_UNAVAILABLE, "record-unreadable", "the stored result can not be read", None;
     /// 409: the request was executed, its response was not kept. Nothing runs again under this key.
-    ResponseNotRetained = CONFLICT, "response-not-retained", "the request was executed, its response was not retained";
+    ResponseNotRetained = CONFLICT, "response-not-retained", "the request was executed, its response was not retained", None;
     /// 500: the scope of the key couldn't be determined. Nothing was executed.
-    ScopeFailed = INTERNAL_SERVER_ERROR, "scope-failed", "the caller could not be determined";
+    ScopeFailed = INTERNAL_SERVER_ERROR, "scope-failed", "the caller could not be determined", NOT_STARTED;
     /// 403: the request has no scope (no authenticated caller) for its key. Nothing was executed.
-    ScopeMissing = FORBIDDEN, "scope-missing", "an idempotency key needs an authenticated caller";
+    ScopeMissing = FORBIDDEN, "scope-missing", "an idempotency key needs an authenticated caller", NOT_STARTED;
     /// 503: the store isn't reachable. Nothing was executed.
-    StoreUnavailable = SERVICE_UNAVAILABLE, "store-unavailable", "the request can not be coordinated with others at the moment";
+    StoreUnavailable = SERVICE_UNAVAILABLE, "store-unavailable", "the request can not be coordinated with others at the moment", NOT_STARTED;
     /// 409: this execution outlived its lease and was replaced; its result doesn't count.
-    Superseded = CONFLICT, "superseded", "the request was taken over by a later one";
+    Superseded = CONFLICT, "superseded", "the request was taken over by a later one", None;
 }
 
 #[cfg(test)]

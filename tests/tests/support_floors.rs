@@ -79,7 +79,8 @@ fn is_comment(line: &str) -> bool {
 /// The first path segments behind each `crate::`, of a brace group too.
 fn rooms_named(code: &str) -> Vec<String> {
     let mut found = Vec::new();
-    for rest in code.split("crate::").skip(1) {
+    // In a macro's output, `$crate::` is a way in for users.
+    for rest in code.replace("$crate::", "").split("crate::").skip(1) {
         let Some(group) = rest.strip_prefix('{') else {
             found.extend(first_segment(rest));
             continue;

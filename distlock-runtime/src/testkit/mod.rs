@@ -49,9 +49,9 @@ mod faulty;
 use std::sync::Arc;
 
 use crate::backend::Backend;
-pub use crate::conformance;
 use crate::manager::LockManager;
 
+pub use conformance::conformance;
 pub use faulty::{Call, Fault, Faulty};
 
 /// A manager on a `memory:` store of its own whose clock, lanes and watchdog live in the caller's runtime, so that

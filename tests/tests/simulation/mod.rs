@@ -6,6 +6,7 @@
 mod bent;
 
 use std::{
+    ops::Range,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -18,11 +19,11 @@ use distlock_runtime::{
     backend::{Backend, BackendErrorKind, memory::MemoryBackend},
     testkit::{self, Call, Fault, Faulty},
 };
-use distlock_tests::history::{History, Hold};
+use distlock_tests::history::{History, Hold, Verdict};
 use fastrand::Rng;
 use tokio::time::{Instant, sleep, timeout};
 
-pub(crate) use bent::{Bent, Rule};
+use bent::{Bent, Rule};
 
 const KEY: &str = "simulated";
 const TTL: Duration = Duration::from_secs(4);
@@ -32,22 +33,41 @@ const LENGTH: Duration = Duration::from_secs(40);
 /// The longest that a command may be under way.
 const LATEST: Duration = Duration::from_secs(6);
 
-/// What the judge found in a history.
-#[derive(Debug, Default)]
-pub(crate) struct Findings {
-    pub(crate) holds: usize,
-    pub(crate) overlaps: usize,
-    pub(crate) token_faults: usize,
-    /// The lock was held when everybody had gone.
-    pub(crate) ghosts: usize,
-    /// The judge's words.
-    pub(crate) verdict: String,
+/// Plays the histories of these seeds; none may go wrong.
+pub(crate) fn assert_clean(seeds: Range<u64>) {
+    let mut holds = 0;
+    for seed in seeds.clone() {
+        let Findings { verdict, ghosts } = history(seed, None);
+        assert!(verdict.is_clean() && ghosts == 0, "DISTLOCK_SEED={seed}: {verdict}, {ghosts} ghosts");
+        holds += verdict.holds as u64;
+    }
+    let histories = seeds.end - seeds.start;
+    assert!(holds > 5 * histories, "only {holds} holds in {histories} histories");
 }
 
-impl Findings {
-    pub(crate) fn is_clean(&self) -> bool {
-        self.overlaps + self.token_faults + self.ghosts == 0
+/// The control: with any one rule broken, `count` histories are soon found that go wrong in the way that this rule prevents.
+pub(crate) fn assert_each_broken_rule_shows(first_seed: u64, count: usize) {
+    let most = 150 * count as u64;
+    for rule in Rule::ALL {
+        let shows = |seed: &u64| {
+            let Findings { verdict, ghosts } = history(*seed, Some(rule));
+            match rule {
+                Rule::CancelLeavesTombstone => ghosts > 0,
+                Rule::TokensGrow => !verdict.token_faults.is_empty(),
+                _ => !verdict.overlaps.is_empty(),
+            }
+        };
+        let found: Vec<u64> = (first_seed..first_seed + most).filter(shows).take(count).collect();
+        println!("without {rule:?}: {found:?}");
+        assert_eq!(found.len(), count, "without {rule:?}, only {found:?} of {most} histories go wrong");
     }
+}
+
+/// What the judge found in a history.
+struct Findings {
+    verdict: Verdict,
+    /// How often the lock was held when everybody had gone.
+    ghosts: usize,
 }
 
 /// What all tasks of a history write into. The order of events is that of the one thread they run on: exact, also within a moment.
@@ -64,7 +84,7 @@ impl Record {
 }
 
 /// Plays one history; everything in it follows from the seed.
-pub(crate) fn history(seed: u64, broken: Option<Rule>) -> Findings {
+fn history(seed: u64, broken: Option<Rule>) -> Findings {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     // The engine's jitter, too.
@@ -106,14 +126,7 @@ async fn play(mut random: Rng, seed: u64, broken: Option<Rule>) -> Findings {
 
     let mut history = History::new();
     record.holds.lock().unwrap().drain(..).for_each(|hold| history.add(hold));
-    let verdict = history.check();
-    Findings {
-        holds: verdict.holds,
-        overlaps: verdict.overlaps.len(),
-        token_faults: verdict.token_faults.len(),
-        ghosts,
-        verdict: verdict.to_string(),
-    }
+    Findings { verdict: history.check(), ghosts }
 }
 
 /// Looks whether a command that is still under way locks what nobody wants any more.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::Store;
 use super::tools::{Client, fresh_key, ms, queued_request, request};
-use crate::LockKey;
 use crate::backend::Renewal;
+use crate::key::LockKey;
 
 /// `inspect` tells a free lock from a held one, and who holds and how many wait.
 pub async fn inspect_tells_holder_and_waiters(store: &impl Store) {

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::Store;
 use super::tools::{Client, eventually, fresh_key, in_time, ms, request, ttl};
 use crate::backend::{AcquireRequest, Attempt, Released};
+use crate::key::LockKey;
 
 /// The first owner gets the lock; another is told who has it and for how long, and leaves nothing behind.
 pub async fn first_owner_is_granted_and_the_next_is_told_who_holds(store: &impl Store) {
@@ -94,11 +95,11 @@ pub async fn locks_of_different_names_are_independent(store: &impl Store) {
     let endings =
         ["", ":", ":x", "*", "?", "[a]", "{", "}", "{}", "{a}", "\u{e9}", "e\u{301}", "\\", " ", "%", "~"];
     for ending in endings {
-        let key = crate::LockKey::new(format!("{stem}{ending}")).unwrap();
+        let key = LockKey::new(format!("{stem}{ending}")).unwrap();
         client.granted(&request(&key)).await;
     }
     for ending in endings {
-        let key = crate::LockKey::new(format!("{stem}{ending}")).unwrap();
+        let key = LockKey::new(format!("{stem}{ending}")).unwrap();
         client.busy(&request(&key)).await;
         assert!(client.force_release(&key).await.unwrap().is_some());
         client.granted(&request(&key)).await;

@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use super::Store;
 use super::tools::{OnDrop, eventually, free, fresh_key, in_time, lock, manager, ms};
 use crate::error::ErrorKind;
-use crate::{Guard, LockManager, Unlocked};
+use crate::lock::{Guard, Unlocked};
+use crate::manager::LockManager;
 
 /// A lease renews itself for as long as its guard lives: valid throughout, always some way to go, one token.
 pub async fn a_held_lock_stays_held(store: &impl Store) {

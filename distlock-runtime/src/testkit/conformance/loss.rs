@@ -8,9 +8,10 @@ use tokio::time::Instant;
 
 use super::Store;
 use super::tools::{OnDrop, eventually, fresh_key, in_time, lock, manager, ms};
-use crate::error::ErrorKind;
+use crate::error::{ErrorKind, LockError};
+use crate::key::LockKey;
 use crate::lock::{LockSpec, OnLost, locked};
-use crate::{LockKey, LockManager};
+use crate::manager::LockManager;
 
 /// A lock that is taken by force elsewhere is noticed at the next renewal: `lost` resolves, nothing says valid any more,
 /// the release says so too, and the others go on meanwhile.
@@ -94,7 +95,7 @@ pub async fn the_policy_decides_what_a_loss_does(store: &impl Store) {
 }
 
 /// A call whose lock is taken while its body runs.
-async fn under(locks: &LockManager, key: &LockKey, policy: OnLost) -> Result<&'static str, crate::LockError> {
+async fn under(locks: &LockManager, key: &LockKey, policy: OnLost) -> Result<&'static str, LockError> {
     let spec = LockSpec::new("policy-<n>", "under").on_lost(policy);
     let manager = crate::lock::AsManager::shared(locks);
     let call = locked(spec, Some(manager), Ok(key.clone()), async {

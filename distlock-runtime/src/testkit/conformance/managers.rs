@@ -4,7 +4,9 @@ use super::Store;
 use super::tools::{eventually, free, fresh_key, in_time, lock, manager, ms, waiters};
 use crate::engine::LockEvent;
 use crate::error::ErrorKind;
-use crate::{Ttl, Wait};
+use crate::key::LockKey;
+use crate::manager::LockManager;
+use crate::ttl::{Ttl, Wait};
 
 /// `inspect` and `list` show the holder, and to the process that holds also token, hold count and waiting tasks.
 pub async fn a_manager_shows_what_it_knows_of_a_lock(store: &impl Store) {
@@ -71,7 +73,7 @@ pub async fn shutdown_is_orderly(store: &impl Store) {
     let (quick_guard, stuck_guard) = (lock(&one, &quick).await, lock(&one, &stuck).await);
     let rival_key = fresh_key("rival");
     let _rival = lock(&two, &rival_key).await;
-    let wait = |key: &crate::LockKey| {
+    let wait = |key: &LockKey| {
         let (locks, key) = (one.clone(), key.clone());
         tokio::spawn(async move { locks.mutex(&key).wait_forever().lock().await.unwrap_err().kind() })
     };
@@ -199,7 +201,7 @@ pub async fn one_manager_serves_many_runtimes(store: &impl Store) {
 
 /// A manager's defaults apply where an acquisition says nothing, and it answers a ping.
 pub async fn defaults_apply_unless_told_otherwise(store: &impl Store) {
-    let builder = crate::LockManager::builder().label("me").ttl(ms(60_000)).wait(Wait::None);
+    let builder = LockManager::builder().label("me").ttl(ms(60_000)).wait(Wait::None);
     let locks = builder.backend(store.backend("me").await).await.unwrap();
     locks.ping().await.unwrap();
     let key = fresh_key("defaults");

@@ -62,7 +62,7 @@ use async_trait::async_trait;
 use crate::backend::Backend;
 use crate::key::LockKey;
 
-pub use runner::run;
+pub use runner::{conformance, run};
 
 /// A store under test.
 #[async_trait]

@@ -3,6 +3,7 @@
 use super::Store;
 use super::tools::{eventually, free, fresh_key, in_time, lock, manager, ms};
 use crate::error::ErrorKind;
+use crate::lock::Unlocked;
 
 /// Code under a lock may enter again: no wait, the same hold, the same token; in branches of a `join!` too.
 pub async fn the_same_scope_may_enter_again(store: &impl Store) {
@@ -88,8 +89,8 @@ pub async fn the_last_guard_of_a_hold_releases_it(store: &impl Store) {
             assert!(guard.is_valid());
             assert_eq!(two.mutex(&key).try_lock().await.unwrap_err().kind(), ErrorKind::Busy);
             match (n, place % 2) {
-                (0 | 1, 0) => assert_eq!(guard.release().await.unwrap(), crate::Unlocked::StillHeld),
-                (2, 0) => assert_eq!(guard.release().await.unwrap(), crate::Unlocked::Released),
+                (0 | 1, 0) => assert_eq!(guard.release().await.unwrap(), Unlocked::StillHeld),
+                (2, 0) => assert_eq!(guard.release().await.unwrap(), Unlocked::Released),
                 _ => drop(guard),
             }
         }

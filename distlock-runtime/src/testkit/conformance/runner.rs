@@ -30,6 +30,8 @@ macro_rules! conformance {
     };
 }
 
+pub use conformance;
+
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __conformance_tests {

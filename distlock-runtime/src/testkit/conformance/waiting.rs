@@ -9,6 +9,7 @@ use super::Store;
 use super::tools::{Client, fresh_key, in_time, lock, manager, ms, request, ttl, waiters};
 use crate::backend::AcquireRequest;
 use crate::error::ErrorKind;
+use crate::key::LockKey;
 use crate::manager::LockManager;
 
 /// A single try on a held lock is `BUSY`, with the holder's label, in the holder's process and in others.
@@ -166,7 +167,7 @@ pub async fn waiters_are_bounded(store: &impl Store) {
     let locks = builder.backend(store.backend("one").await).await.unwrap();
     let (first, second) = (fresh_key("bound"), fresh_key("bound"));
     let _guards = (lock(&locks, &first).await, lock(&locks, &second).await);
-    let wait = |key: &crate::LockKey| {
+    let wait = |key: &LockKey| {
         let (locks, key) = (locks.clone(), key.clone());
         tokio::spawn(async move { locks.mutex(&key).wait_forever().lock().await })
     };

@@ -29,17 +29,17 @@ pub(crate) struct View {
     over: AtomicBool,
 }
 
-/// A view of a lock's lease or of a record's claim.
+/// What is held: a lock, by the task in this seat, or a record's claim.
 #[derive(Debug)]
 pub(crate) enum Source {
-    Lock(Arc<Lease>),
+    Lock { lease: Arc<Lease>, seat: Seat, at_least: Option<Duration> },
     Claim(Arc<super::ClaimLease>),
 }
 
 impl Source {
     fn cell(&self) -> &LeaseCell {
         match self {
-            Self::Lock(lease) => &lease.cell,
+            Self::Lock { lease, .. } => &lease.cell,
             Self::Claim(claim) => &claim.cell,
         }
     }
@@ -69,7 +69,7 @@ impl View {
 
     pub(crate) fn key(&self) -> Option<&LockKey> {
         match &self.source {
-            Source::Lock(lease) => Some(&lease.handle.key),
+            Source::Lock { lease, .. } => Some(&lease.handle.key),
             Source::Claim(_) => None,
         }
     }
@@ -156,27 +156,40 @@ impl View {
     }
 }
 
-/// The ownership of a hold; the last one to drop it ends it. Dropping works anywhere: it never blocks, awaits, or needs
-/// a runtime.
+/// A share in the ownership of a hold; when the last one goes, the hold ends. Dropping works anywhere: it never blocks,
+/// awaits, or needs a runtime.
 pub(crate) struct Hold {
     engine: Arc<Engine>,
-    lease: Arc<Lease>,
+    /// Of a lock, and it counts the shares.
     view: Arc<View>,
-    seat: Seat,
-    at_least: Option<Duration>,
     ended: bool,
 }
 
+/// How a share ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// Others go on with the hold.
+    StillHeld,
+    /// The lease went to another task of this process, or was lost before.
+    HandedOn,
+    /// The store's word about the release.
+    Released(Released),
+}
+
 impl Hold {
-    pub(super) fn new(
-        engine: Arc<Engine>,
-        lease: Arc<Lease>,
-        view: Arc<View>,
-        seat: Seat,
-        at_least: Option<Duration>,
-    ) -> Self {
-        engine.emit(|| LockEvent::Acquired { key: lease.handle.key.clone(), token: view.token });
-        Self { engine, lease, view, seat, at_least, ended: false }
+    /// The first share of a hold that begins.
+    pub(super) fn new(engine: Arc<Engine>, view: Arc<View>) -> Self {
+        view.guards.store(1, Ordering::Release);
+        let hold = Self { engine, view, ended: false };
+        hold.engine.emit(|| LockEvent::Acquired { key: hold.key().clone(), token: hold.view.token });
+        hold
+    }
+
+    /// A share of a hold that is seen, unless it is over.
+    pub(crate) fn of(view: &Arc<View>, engine: &Arc<Engine>) -> Option<Self> {
+        let one_more = |shares| (shares > 0).then_some(shares + 1);
+        view.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).ok()?;
+        Some(Self { engine: engine.clone(), view: view.clone(), ended: false })
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -184,31 +197,31 @@ impl Hold {
     }
 
     pub(crate) fn lease(&self) -> &Arc<Lease> {
-        &self.lease
+        self.source().0
+    }
+
+    pub(crate) fn key(&self) -> &LockKey {
+        &self.lease().handle.key
     }
 
     pub(crate) fn view(&self) -> &Arc<View> {
         &self.view
     }
 
-    /// One more guard shares this hold.
-    pub(crate) fn share(self: &Arc<Self>) -> Arc<Self> {
-        self.view.guards.fetch_add(1, Ordering::AcqRel);
-        self.clone()
+    fn source(&self) -> (&Arc<Lease>, Seat, Option<Duration>) {
+        match &self.view.source {
+            Source::Lock { lease, seat, at_least } => (lease, *seat, *at_least),
+            Source::Claim(_) => unreachable!("a claim has no holds"),
+        }
     }
 
-    /// A guard that shared this hold is going away.
-    pub(crate) fn unshare(&self) {
-        self.view.guards.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    /// Ends the hold and waits for the store's word, if the lease goes back to the store.
-    pub(crate) async fn release(mut self) -> Result<Option<Released>, BackendError> {
-        let Ending { release, next, late } = self.end();
+    /// Ends this share and, if the lease goes back to the store with it, waits for the store's word.
+    pub(crate) async fn release(mut self) -> Result<Ended, BackendError> {
+        let Some(Ending { release, next, late }) = self.end() else { return Ok(Ended::StillHeld) };
         let Some((lease, keep)) = release else {
             drop(next);
             drop(late);
-            return Ok(None);
+            return Ok(Ended::HandedOn);
         };
         let engine = self.engine.clone();
         let mut release = std::pin::pin!(engine.release_awaited(lease, keep));
@@ -220,22 +233,25 @@ impl Hold {
             Poll::Pending => release.await,
         };
         drop(late);
-        outcome.map(Some)
+        outcome.map(Ended::Released)
     }
 
-    fn end(&mut self) -> Ending {
-        self.ended = true;
+    /// Ends this share, and the hold if it is the last.
+    fn end(&mut self) -> Option<Ending> {
+        if std::mem::replace(&mut self.ended, true) || self.view.guards.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return None;
+        }
         self.view.end();
+        let (lease, seat, at_least) = self.source();
         let now = self.engine.clock().now();
         let held_for = now - self.view.acquired;
         telemetry::held(self.view.template, held_for);
-        self.engine
-            .emit(|| LockEvent::Released { key: self.lease.handle.key.clone(), token: self.view.token });
-        let keep = self.at_least.and_then(|least| least.checked_sub(held_for));
-        let (release, next) = self.engine.end_hold(&self.lease, self.seat, now);
+        self.engine.emit(|| LockEvent::Released { key: lease.handle.key.clone(), token: self.view.token });
+        let keep = at_least.and_then(|least| least.checked_sub(held_for));
+        let (release, next) = self.engine.end_hold(lease, seat, now);
         let handed_on = !release && next.is_some();
-        let late = if handed_on { None } else { self.engine.late_attempt(&self.lease, keep) };
-        Ending { release: release.then(|| (self.lease.handle(), keep)), next, late }
+        let late = if handed_on { None } else { self.engine.late_attempt(lease, keep) };
+        Some(Ending { release: release.then(|| (lease.handle(), keep)), next, late })
     }
 }
 
@@ -248,10 +264,7 @@ struct Ending {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if self.ended {
-            return;
-        }
-        let Ending { release, next, late } = self.end();
+        let Some(Ending { release, next, late }) = self.end() else { return };
         if let Some((lease, keep)) = release {
             self.engine.release_detached(lease, keep);
         }

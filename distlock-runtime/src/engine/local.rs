@@ -250,11 +250,17 @@ impl Engine {
 
     fn hold(self: &Arc<Self>, lease: Arc<Lease>, token: FencingToken, seat: Seat, ask: Ask) -> Hold {
         lease.handed_on();
-        let view = Arc::new(View::new(Source::Lock(lease.clone()), token, self, ask.template));
-        if let Some(slot) = self.queues.shard(&lease.handle.key).get_mut(&lease.handle.key) {
+        let key = lease.handle.key.clone();
+        let view = self.new_view(lease, token, seat, ask);
+        if let Some(slot) = self.queues.shard(&key).get_mut(&key) {
             slot.view = Arc::downgrade(&view);
         }
-        Hold::new(self.clone(), lease, view, seat, ask.hold_at_least)
+        Hold::new(self.clone(), view)
+    }
+
+    fn new_view(&self, lease: Arc<Lease>, token: FencingToken, seat: Seat, ask: Ask) -> Arc<View> {
+        let source = Source::Lock { lease, seat, at_least: ask.hold_at_least };
+        Arc::new(View::new(source, token, self, ask.template))
     }
 }
 
@@ -400,11 +406,11 @@ impl Driver {
             let slot = shard.get_mut(&self.key).expect("a driver keeps its slot");
             let queue = slot.queue.as_mut().expect("a driver keeps its queue");
             let token = queue.granted(self.seat, tenure).expect("only the driver drives");
-            let view = Arc::new(View::new(Source::Lock(lease.clone()), token, &engine, self.ask.template));
+            let view = engine.new_view(lease, token, self.seat, self.ask);
             slot.view = Arc::downgrade(&view);
             view
         };
-        Hold::new(engine, lease, view, self.seat, self.ask.hold_at_least)
+        Hold::new(engine, view)
     }
 }
 

@@ -21,7 +21,7 @@ use tokio::sync::{Notify, broadcast, mpsc};
 
 pub(crate) use background::Host;
 pub use event::LockEvent;
-pub(crate) use hold::{Hold, Source, View};
+pub(crate) use hold::{Ended, Hold, Source, View};
 pub(crate) use lease::{ClaimLease, Kept, Lease};
 pub(crate) use local::{Ask, Delivery, Driver, Place, Waiting};
 

@@ -64,7 +64,7 @@ async fn inner(
     let checked = options.check()?;
     let engine = &shared.engine;
     if let Some(hold) = Scope::current().find(engine, key) {
-        return reenter(&hold, &checked);
+        return reenter(hold, &checked);
     }
     let ask = Ask {
         ttl: checked.ttl,
@@ -81,14 +81,14 @@ async fn inner(
         };
         // A hold that lay here while this task wasn't polled, or the process was stopped, may be over.
         match hold.view().check() {
-            Ok(()) => return Ok(Guard::new(Arc::new(hold))),
+            Ok(()) => return Ok(Guard::new(hold)),
             Err(lost) if budget.is_over() => return Err(lost),
             Err(_) => {}
         }
     }
 }
 
-fn reenter(hold: &Arc<Hold>, checked: &Checked) -> Result<Guard, LockError> {
+fn reenter(hold: Hold, checked: &Checked) -> Result<Guard, LockError> {
     if !checked.options.reentrant {
         return Err(LockError::new(ErrorKind::Deadlock, "lock")
             .detail("this task already holds the lock and would wait for itself")

@@ -230,8 +230,8 @@ impl<B> fmt::Debug for Locked<B> {
 /// Outside of a body under a lock; the attribute calls it inside only.
 #[must_use]
 pub fn current_guard() -> GuardRef {
-    let hold = Scope::current().innermost().expect("the body runs under its lock, lost or not");
-    GuardRef::new(hold.view().clone())
+    let scope = Scope::current();
+    GuardRef::new(scope.innermost().expect("the body runs under its lock, lost or not").clone())
 }
 
 /// How a lock failure becomes the return value of a function.

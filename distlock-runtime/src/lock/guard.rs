@@ -8,7 +8,7 @@ use super::options::OnLost;
 use super::run::Run;
 use super::scope::{Scope, Scoped};
 use crate::backend::{Released, Renewal};
-use crate::engine::{Hold, View};
+use crate::engine::{Ended, Hold, View};
 use crate::error::{ErrorKind, LockError};
 use crate::key::LockKey;
 use crate::lease::Deadline;
@@ -20,7 +20,7 @@ use crate::ttl::Ttl;
 /// The lease under it is renewed until then. Guards of one reentrant hold share it; the last one to go releases.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct Guard {
-    hold: Option<Arc<Hold>>,
+    hold: Hold,
     reentry: bool,
 }
 
@@ -37,22 +37,21 @@ pub enum Unlocked {
 }
 
 impl Guard {
-    pub(super) fn new(hold: Arc<Hold>) -> Self {
+    pub(super) fn new(hold: Hold) -> Self {
         hold.lease().collected();
-        let hold = hold.share();
-        Self { hold: Some(hold), reentry: false }
+        Self { hold, reentry: false }
     }
 
-    pub(super) fn reentry(hold: &Arc<Hold>) -> Self {
-        Self { hold: Some(hold.share()), reentry: true }
+    pub(super) fn reentry(hold: Hold) -> Self {
+        Self { hold, reentry: true }
     }
 
     pub(super) fn is_reentry(&self) -> bool {
         self.reentry
     }
 
-    pub(super) fn hold(&self) -> &Arc<Hold> {
-        self.hold.as_ref().expect("present until the guard is released")
+    pub(super) fn hold(&self) -> &Hold {
+        &self.hold
     }
 
     fn own_view(&self) -> &Arc<View> {
@@ -62,7 +61,7 @@ impl Guard {
     /// The lock's key.
     #[must_use]
     pub fn key(&self) -> &LockKey {
-        &self.hold().lease().handle.key
+        self.hold.key()
     }
 
     /// The number that the protected resource compares: larger than that of every earlier hold of this key, constant
@@ -177,19 +176,19 @@ impl Guard {
     ///
     /// # Cancel safety
     /// The release is finished in the background.
-    pub async fn release(mut self) -> Result<Unlocked, LockError> {
-        let hold = self.hold.take().expect("present until the guard is released");
-        hold.unshare();
-        let view = hold.view().clone();
-        let Some(hold) = Arc::into_inner(hold) else { return Ok(Unlocked::StillHeld) };
-        let key = hold.lease().handle.key.clone();
+    pub async fn release(self) -> Result<Unlocked, LockError> {
+        let view = self.own_view().clone();
         let lost = view.check().err();
-        match hold.release().await {
-            Ok(None) if lost.is_none() => Ok(Unlocked::HandedOn),
-            Ok(Some(Released::Confirmed)) if lost.is_none() => Ok(Unlocked::Released),
+        match self.hold.release().await {
+            Ok(Ended::StillHeld) => Ok(Unlocked::StillHeld),
+            Ok(Ended::HandedOn) if lost.is_none() => Ok(Unlocked::HandedOn),
+            Ok(Ended::Released(Released::Confirmed)) if lost.is_none() => Ok(Unlocked::Released),
             Ok(_) => {
-                let error =
-                    LockError::new(ErrorKind::NotHeld, "release").for_key(&key).after(view.held_for());
+                let error = LockError::new(ErrorKind::NotHeld, "release").after(view.held_for());
+                let error = match view.key() {
+                    Some(key) => error.for_key(key),
+                    None => error,
+                };
                 Err(match lost {
                     Some(loss) => error.for_the_reason("the lock was lost before the release", &loss),
                     None => error.detail(
@@ -197,15 +196,7 @@ impl Guard {
                     ),
                 })
             }
-            Err(error) => Err(error.into_lock_error("release", Some(&key))),
-        }
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        if let Some(hold) = self.hold.take() {
-            hold.unshare();
+            Err(error) => Err(error.into_lock_error("release", view.key())),
         }
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct Leash {
 }
 
 impl Leash {
-    pub(super) fn new(hold: &Arc<Hold>, policy: OnLost) -> Self {
+    pub(super) fn new(hold: &Hold, policy: OnLost) -> Self {
         let view = hold.view();
         let span = tracing::info_span!(
             "distlock.hold",
@@ -36,7 +36,7 @@ impl Leash {
             key = tracing::field::Empty
         );
         if tracing::enabled!(tracing::Level::DEBUG) {
-            span.record("key", tracing::field::display(&hold.lease().handle.key));
+            span.record("key", tracing::field::display(hold.key()));
         }
         Self { view: view.clone(), scope: Scope::current().with_hold(hold), policy, lost: None, span }
     }

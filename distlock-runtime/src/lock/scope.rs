@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 
 use super::Shared;
-use crate::engine::{Engine, Hold};
+use crate::engine::{Engine, Hold, View};
 use crate::key::LockKey;
 
 tokio::task_local! {
@@ -26,7 +26,8 @@ pub(crate) struct Scope {
 
 #[derive(Debug)]
 struct Node {
-    hold: Weak<Hold>,
+    engine: Weak<Engine>,
+    view: Arc<View>,
     outer: Option<Arc<Node>>,
 }
 
@@ -50,25 +51,22 @@ impl Scope {
         self
     }
 
-    pub(super) fn with_hold(self, hold: &Arc<Hold>) -> Self {
-        let node = Node { hold: Arc::downgrade(hold), outer: self.holds };
+    pub(super) fn with_hold(self, hold: &Hold) -> Self {
+        let engine = Arc::downgrade(hold.engine());
+        let node = Node { engine, view: hold.view().clone(), outer: self.holds };
         Self { manager: self.manager, holds: Some(Arc::new(node)) }
     }
 
     /// The innermost hold, also if it has been lost since: a body that runs on (`on_lost = signal`) still has its guard.
-    pub(super) fn innermost(&self) -> Option<Arc<Hold>> {
-        self.holds.as_ref()?.hold.upgrade()
+    pub(super) fn innermost(&self) -> Option<&Arc<View>> {
+        self.holds.as_ref().map(|node| &node.view)
     }
 
-    /// The hold on this key of this manager, if the code is under one.
-    pub(super) fn find(&self, engine: &Arc<Engine>, key: &LockKey) -> Option<Arc<Hold>> {
-        self.live().find(|hold| Arc::ptr_eq(hold.engine(), engine) && hold.lease().handle.key == *key)
-    }
-
-    fn live(&self) -> impl Iterator<Item = Arc<Hold>> {
+    /// A share of the hold on this key of this manager, if the code is under one.
+    pub(super) fn find(&self, engine: &Arc<Engine>, key: &LockKey) -> Option<Hold> {
         std::iter::successors(self.holds.as_deref(), |node| node.outer.as_deref())
-            .filter_map(|node| node.hold.upgrade())
-            .filter(|hold| !hold.view().is_over())
+            .filter(|node| node.view.key() == Some(key) && node.engine.as_ptr() == Arc::as_ptr(engine))
+            .find_map(|node| Hold::of(&node.view, engine))
     }
 
     /// Runs code in this scope.

@@ -20,7 +20,7 @@ use crate::clock::Moment;
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::lease::{LeaseCell, LeaseId};
-use crate::queue::{BLOCK, Entry, KeyQueue, Leave, News, Refused, Seat, Step, Tenure, Ticket, Want};
+use crate::queue::{BLOCK, Block, Entry, KeyQueue, Leave, News, Refused, Seat, Step, Tenure, Ticket, Want};
 use crate::token::{FencingToken, OwnerToken};
 use crate::ttl::Ttl;
 
@@ -71,12 +71,17 @@ pub(crate) enum Place {
 
 type Shard = HashMap<LockKey, Slot, RandomState>;
 
-#[derive(Default)]
 struct Slot {
-    queue: Option<Queue>,
+    queue: Queue,
     view: Weak<View>,
     /// What the store last failed with, until it answers again: tells "held" from "store down" to those who wait here.
-    trouble: Option<BackendError>,
+    trouble: Option<Box<BackendError>>,
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self { queue: KeyQueue::new(), view: Weak::new(), trouble: None }
+    }
 }
 
 pub(super) struct LocalQueues {
@@ -98,7 +103,7 @@ impl LocalQueues {
     /// Runs an event through a key's queue and takes the place away if nothing is left in it.
     fn event(&self, key: &LockKey, event: impl FnOnce(&mut Queue) -> LocalStep) -> Option<LocalStep> {
         let mut shard = self.shard(key);
-        let step = event(shard.get_mut(key)?.queue.as_mut()?);
+        let step = event(&mut shard.get_mut(key)?.queue);
         if step.idle {
             shard.remove(key);
         }
@@ -109,8 +114,8 @@ impl LocalQueues {
     pub(super) fn dismiss(&self) {
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            for queue in shard.values_mut().filter_map(|slot| slot.queue.as_mut()) {
-                queue.dismiss();
+            for slot in shard.values_mut() {
+                slot.queue.dismiss();
             }
         }
     }
@@ -138,8 +143,8 @@ impl Engine {
                 return Err(Refused::Closed);
             }
             let queue = match shard.get_mut(key) {
-                Some(slot) => slot.queue.get_or_insert_with(KeyQueue::new),
-                None => shard.entry(key.clone()).or_default().queue.get_or_insert_with(KeyQueue::new),
+                Some(slot) => &mut slot.queue,
+                None => &mut shard.entry(key.clone()).or_default().queue,
             };
             let entry = queue.enter(seat, ask.want(), most, || {
                 let (sender, inbox) = oneshot::channel();
@@ -173,13 +178,13 @@ impl Engine {
 
     /// What the task that asks the store for this key last failed with.
     pub(crate) fn local_trouble(&self, key: &LockKey) -> Option<BackendError> {
-        self.queues.shard(key).get(key)?.trouble.clone()
+        self.queues.shard(key).get(key)?.trouble.as_deref().cloned()
     }
 
     /// The lease that this process has on the key, and how many tasks wait behind it here.
     pub(crate) fn local_state(&self, key: &LockKey) -> Option<(Option<Arc<Lease>>, usize)> {
         let shard = self.queues.shard(key);
-        let queue = shard.get(key)?.queue.as_ref()?;
+        let queue = &shard.get(key)?.queue;
         Some((queue.tenure().map(|tenure| tenure.lease.clone()), queue.waiting()))
     }
 
@@ -353,7 +358,7 @@ impl Driver {
         }
         self.troubled = error.is_some();
         if let Some(slot) = self.engine.queues.shard(&self.key).get_mut(&self.key) {
-            slot.trouble = error.cloned();
+            slot.trouble = error.cloned().map(Box::new);
         }
     }
 
@@ -368,7 +373,7 @@ impl Driver {
     /// Tells the queue about the ticket; returns how many tokens to reserve.
     fn note(&self, ticket: Ticket) -> u32 {
         let mut shard = self.engine.queues.shard(&self.key);
-        let Some(queue) = shard.get_mut(&self.key).and_then(|slot| slot.queue.as_mut()) else { return 1 };
+        let Some(Slot { queue, .. }) = shard.get_mut(&self.key) else { return 1 };
         queue.driving(self.seat, ticket);
         // Who shares no lease needs no tokens to hand on; drawn for nothing they would outrun the counter's floor.
         if queue.waiting() > 0 && self.ask.want().shares { BLOCK } else { 1 }
@@ -391,21 +396,13 @@ impl Driver {
             },
             ticket.is_late(),
         ));
-        let want = self.ask.want();
-        let tenure = Tenure {
-            lease: lease.clone(),
-            ttl: want.ttl,
-            shares: want.shares,
-            since: engine.clock().now(),
-            next_token: grant.token.get(),
-            tokens_left: grant.tokens,
-        };
+        let tenure = Tenure::new(lease.clone(), self.ask.want());
+        let block = Block { since: engine.clock().now(), next: grant.token, left: grant.tokens };
         engine.watch(id, Kept::Lock(lease.clone()), grant.sent, self.ask.max_hold);
         let view = {
             let mut shard = engine.queues.shard(&self.key);
             let slot = shard.get_mut(&self.key).expect("a driver keeps its slot");
-            let queue = slot.queue.as_mut().expect("a driver keeps its queue");
-            let token = queue.granted(self.seat, tenure).expect("only the driver drives");
+            let token = slot.queue.granted(self.seat, tenure, block).expect("only the driver drives");
             let view = engine.new_view(lease, token, self.seat, self.ask);
             slot.view = Arc::downgrade(&view);
             view
@@ -459,8 +456,8 @@ impl Drop for Waiting {
             return;
         }
         let mut shard = self.engine.queues.shard(&self.key);
-        if let Some(queue) = shard.get_mut(&self.key).and_then(|slot| slot.queue.as_mut()) {
-            queue.leave(self.seat);
+        if let Some(slot) = shard.get_mut(&self.key) {
+            slot.queue.leave(self.seat);
         }
         // News that are in the mailbox already are dropped with it, which undoes them.
     }

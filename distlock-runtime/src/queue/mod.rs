@@ -5,8 +5,11 @@
 //! the task that drives it, so that a task that goes away doesn't cost the others their place. Once granted, the lease
 //! belongs to this queue too: dropping a waiter is an event here and never a cancel in the store.
 
-use std::collections::VecDeque;
+mod line;
+
 use std::time::Duration;
+
+use line::Line;
 
 use crate::clock::Moment;
 use crate::token::{FencingToken, OwnerToken};
@@ -75,18 +78,35 @@ pub(crate) struct Tenure<L> {
     pub(crate) lease: L,
     pub(crate) ttl: Ttl,
     pub(crate) shares: bool,
-    /// When the store granted it.
-    pub(crate) since: Moment,
-    /// The next token of the block that was reserved with the grant.
-    pub(crate) next_token: u64,
-    pub(crate) tokens_left: u32,
+    /// For hand-offs; boxed, because most leases are granted where nobody waits.
+    spare: Option<Box<Block>>,
 }
 
 impl<L> Tenure<L> {
+    pub(crate) fn new(lease: L, want: Want) -> Self {
+        Self { lease, ttl: want.ttl, shares: want.shares, spare: None }
+    }
+
+    /// The next token, if there is one and the slice isn't over.
+    fn draw(&mut self, now: Moment) -> Option<FencingToken> {
+        self.spare.as_mut().filter(|block| now.since(block.since) < SLICE)?.draw()
+    }
+}
+
+/// The fencing tokens that were reserved with a grant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    /// When the store granted it.
+    pub(crate) since: Moment,
+    pub(crate) next: FencingToken,
+    pub(crate) left: u32,
+}
+
+impl Block {
     fn draw(&mut self) -> Option<FencingToken> {
-        self.tokens_left = self.tokens_left.checked_sub(1)?;
-        let token = FencingToken::new(self.next_token);
-        self.next_token += 1;
+        self.left = self.left.checked_sub(1)?;
+        let token = self.next;
+        self.next = FencingToken::new(token.get() + 1);
         Some(token)
     }
 }
@@ -155,12 +175,12 @@ pub(crate) enum Leave<L> {
 #[derive(Debug)]
 pub(crate) struct KeyQueue<L, W> {
     phase: Phase<L>,
-    waiters: VecDeque<Waiter<W>>,
+    waiters: Line<Waiter<W>>,
 }
 
 impl<L: Clone, W> KeyQueue<L, W> {
     pub(crate) fn new() -> Self {
-        Self { phase: Phase::Free, waiters: VecDeque::new() }
+        Self { phase: Phase::Free, waiters: Line::new() }
     }
 
     /// How many tasks wait behind the one that drives or holds.
@@ -210,10 +230,16 @@ impl<L: Clone, W> KeyQueue<L, W> {
 
     /// The store granted the driver's attempt; the first token of the block is the driver's. `Err` gives the lease back
     /// if the driver lost its place.
-    pub(crate) fn granted(&mut self, driver: Seat, mut tenure: Tenure<L>) -> Result<FencingToken, L> {
+    pub(crate) fn granted(
+        &mut self,
+        driver: Seat,
+        mut tenure: Tenure<L>,
+        mut block: Block,
+    ) -> Result<FencingToken, L> {
         match self.phase {
             Phase::Acquiring { seat, .. } if seat == driver => {
-                let token = tenure.draw().expect("a grant has at least one token");
+                let token = block.draw().expect("a grant has at least one token");
+                tenure.spare = (block.left > 0).then(|| Box::new(block));
                 self.phase = Phase::Held { seat, tenure };
                 Ok(token)
             }
@@ -237,9 +263,7 @@ impl<L: Clone, W> KeyQueue<L, W> {
 
     /// A waiting task goes away. True if it was waiting: else news are on their way to it.
     pub(crate) fn leave(&mut self, seat: Seat) -> bool {
-        let before = self.waiters.len();
-        self.waiters.retain(|waiter| waiter.seat != seat);
-        self.waiters.len() < before
+        self.waiters.take_out(|waiter| waiter.seat == seat)
     }
 
     /// Everybody who waits is sent away; their mailboxes are dropped, which tells them.
@@ -253,14 +277,13 @@ impl<L: Clone, W> KeyQueue<L, W> {
         if *seat != holder {
             return self.nothing();
         }
-        let fits = |heir: &mut Waiter<W>| heir.want.shares && heir.want.ttl == tenure.ttl;
+        let fits = |heir: &Waiter<W>| heir.want.shares && heir.want.ttl == tenure.ttl;
         if healthy
             && tenure.shares
-            && tenure.tokens_left > 0
-            && now.since(tenure.since) < SLICE
-            && let Some(heir) = self.waiters.pop_front_if(fits)
+            && self.waiters.front().is_some_and(fits)
+            && let Some(token) = tenure.draw(now)
+            && let Some(heir) = self.waiters.pop_front()
         {
-            let token = tenure.draw().expect("tokens are left");
             let lease = tenure.lease.clone();
             *seat = heir.seat;
             let news = (heir.seat, heir.mailbox, News::Granted(lease, token));

@@ -16,8 +16,12 @@ fn owner(n: u64) -> OwnerToken {
     OwnerToken::from_hex(&format!("{n:032x}")).unwrap()
 }
 
-fn tenure(lease: u64, since: Moment, tokens: u32) -> Tenure<u64> {
-    Tenure { lease, ttl: ttl(1000), shares: true, since, next_token: lease * 10_000, tokens_left: tokens }
+fn tenure(lease: u64) -> Tenure<u64> {
+    Tenure::new(lease, want(1000, true))
+}
+
+fn block(lease: u64, since: Moment, tokens: u32) -> Block {
+    Block { since, next: FencingToken::new(lease * 10_000), left: tokens }
 }
 
 const NOW: Moment = Moment::from_nanos(1_000_000_000);
@@ -31,7 +35,7 @@ fn first_drives_others_wait_and_the_lease_goes_round_in_order() {
     }
     assert_eq!(queue.enter(Seat(5), want(1000, true), None, || ()), Err(Refused::Busy));
     assert_eq!(queue.enter(Seat(5), want(1000, true), Some(3), || ()), Err(Refused::TooMany));
-    let mut last = queue.granted(Seat(1), tenure(1, NOW, 3)).unwrap();
+    let mut last = queue.granted(Seat(1), tenure(1), block(1, NOW, 3)).unwrap();
     for holder in 1..=2 {
         let step = queue.released(Seat(holder), NOW, true);
         let Some((heir, (), News::Granted(lease, token))) = step.news else { panic!("{step:?}") };
@@ -56,7 +60,7 @@ fn no_hand_off_after_the_slice_or_to_another_ttl_or_of_a_failing_lease() {
         let mut queue = KeyQueue::<u64, ()>::new();
         queue.enter(Seat(1), want(1000, true), Some(9), || ()).unwrap();
         queue.enter(Seat(2), want(heirs_ttl, shares), Some(9), || ()).unwrap();
-        queue.granted(Seat(1), tenure(1, NOW, 100)).unwrap();
+        queue.granted(Seat(1), tenure(1), block(1, NOW, 100)).unwrap();
         let now = if late { NOW + SLICE } else { NOW };
         let step = queue.released(Seat(1), now, healthy);
         assert!(matches!(step.store, Some(Leave::Release(1))), "{late} {heirs_ttl} {healthy} {shares}");
@@ -163,7 +167,8 @@ fn history(seed: u64) {
                     if random.bool() {
                         lease += 1;
                         at_store.remove(&ticket.owner);
-                        let token = queue.granted(seat, tenure(lease, now, random.u32(1..4))).unwrap();
+                        let token =
+                            queue.granted(seat, tenure(lease), block(lease, now, random.u32(1..4))).unwrap();
                         assert!(token.get() >= lease * 10_000);
                         holder = Some((seat, lease));
                     } else {

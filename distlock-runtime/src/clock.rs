@@ -1,8 +1,11 @@
 //! The only clock. Leases are judged by `CLOCK_BOOTTIME`, which goes on while the machine is suspended, as the
 //! store's expiry does; the wall clock plays no part.
 
+use std::future::poll_fn;
 use std::ops::{Add, Sub};
+use std::pin::pin;
 use std::sync::OnceLock;
+use std::task::Poll;
 use std::time::Duration;
 
 /// A point in time of one [`Clock`], in nanoseconds.
@@ -53,7 +56,7 @@ impl Sub for Moment {
 }
 
 fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+    span.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(span.subsec_nanos()))
 }
 
 /// Where the time comes from.
@@ -99,6 +102,22 @@ fn tokio_now() -> Moment {
     Moment(nanos((now + HEAD_START).saturating_duration_since(epoch)))
 }
 
+/// The future's output, or `None` when it takes longer. What is ready at once pays for no timer.
+pub(crate) async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut timer = pin!(None);
+    poll_fn(|cx| {
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        if timer.is_none() {
+            timer.set(Some(tokio::time::sleep(limit)));
+        }
+        timer.as_mut().as_pin_mut().expect("set above").poll(cx).map(|()| None)
+    })
+    .await
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,6 +137,20 @@ mod tests {
         let start = Clock::Tokio.now();
         tokio::time::advance(Duration::from_secs(90)).await;
         assert_eq!(Clock::Tokio.now() - start, Duration::from_secs(90));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn within_ends_with_the_future_or_with_the_time() {
+        let second = Duration::from_secs(1);
+        let after = async |time| {
+            tokio::time::sleep(time).await;
+            7
+        };
+        assert_eq!(within(Duration::ZERO, async { 7 }).await, Some(7));
+        assert_eq!(within(second, after(second / 2)).await, Some(7));
+        let start = Clock::Tokio.now();
+        assert_eq!(within(second, after(second * 2)).await, None);
+        assert_eq!(Clock::Tokio.now() - start, second);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::local::{LateAttempt, Parcel};
 use super::{Engine, Lease, LockEvent};
 use crate::backend::{BackendError, LeaseHandle, Released};
-use crate::clock::Moment;
+use crate::clock::{Clock, Moment};
 use crate::error::{ErrorKind, LockError};
 use crate::key::LockKey;
 use crate::lease::{Deadline, LeaseCell, Loss};
@@ -23,7 +23,7 @@ pub(crate) struct View {
     source: Source,
     token: FencingToken,
     acquired: Moment,
-    clock: crate::clock::Clock,
+    clock: Clock,
     template: &'static str,
     guards: AtomicU32,
     over: AtomicBool,
@@ -46,12 +46,17 @@ impl Source {
 }
 
 impl View {
-    pub(crate) fn new(source: Source, token: FencingToken, engine: &Engine, template: &'static str) -> Self {
-        let clock = engine.clock();
+    pub(crate) fn new(
+        source: Source,
+        token: FencingToken,
+        clock: Clock,
+        acquired: Moment,
+        template: &'static str,
+    ) -> Self {
         Self {
             source,
             token,
-            acquired: clock.now(),
+            acquired,
             clock,
             template,
             guards: AtomicU32::new(0),

@@ -211,7 +211,7 @@ impl Engine {
         let key = &lease.handle.key;
         let step = self.queues.event(key, |queue| queue.released(seat, now, healthy));
         let Some(step) = step else { return (lease.cell.may_stand(), None) };
-        let parcel = self.parcel(key, step.news);
+        let parcel = self.parcel(key, step.news, now);
         let release = match (&step.store, &parcel) {
             (Some(_), _) => true,
             (None, Some(_)) => false,
@@ -235,37 +235,52 @@ impl Engine {
             }
             None => {}
         }
-        drop(self.parcel(key, step.news));
+        drop(self.parcel(key, step.news, self.clock.now()));
     }
 
     fn parcel(
         self: &Arc<Self>,
         key: &LockKey,
         news: Option<(Seat, Mailbox, News<Arc<Lease>>)>,
+        now: Moment,
     ) -> Option<Parcel> {
         let (seat, mailbox, news) = news?;
         let Mailbox { sender, ask } = mailbox;
         let engine = self.clone();
         let delivery = match news {
             News::Drive(ticket) => Delivery::Drive(Driver::new(engine, key.clone(), seat, ask, ticket, true)),
-            News::Granted(lease, token) => Delivery::Granted(self.hold(lease, token, seat, ask)),
+            News::Granted(lease, token) => Delivery::Granted(self.hold(lease, token, seat, ask, now)),
         };
         Some(Parcel(Some((sender, delivery))))
     }
 
-    fn hold(self: &Arc<Self>, lease: Arc<Lease>, token: FencingToken, seat: Seat, ask: Ask) -> Hold {
+    fn hold(
+        self: &Arc<Self>,
+        lease: Arc<Lease>,
+        token: FencingToken,
+        seat: Seat,
+        ask: Ask,
+        now: Moment,
+    ) -> Hold {
         lease.handed_on();
         let key = lease.handle.key.clone();
-        let view = self.new_view(lease, token, seat, ask);
+        let view = self.new_view(lease, token, seat, ask, now);
         if let Some(slot) = self.queues.shard(&key).get_mut(&key) {
             slot.view = Arc::downgrade(&view);
         }
         Hold::new(self.clone(), view)
     }
 
-    fn new_view(&self, lease: Arc<Lease>, token: FencingToken, seat: Seat, ask: Ask) -> Arc<View> {
+    fn new_view(
+        &self,
+        lease: Arc<Lease>,
+        token: FencingToken,
+        seat: Seat,
+        ask: Ask,
+        now: Moment,
+    ) -> Arc<View> {
         let source = Source::Lock { lease, seat, at_least: ask.hold_at_least };
-        Arc::new(View::new(source, token, self, ask.template))
+        Arc::new(View::new(source, token, self.clock, now, ask.template))
     }
 }
 
@@ -379,8 +394,8 @@ impl Driver {
         if queue.waiting() > 0 && self.ask.want().shares { BLOCK } else { 1 }
     }
 
-    /// The store granted the attempt.
-    pub(crate) fn granted(mut self, grant: Grant) -> Hold {
+    /// The store granted the attempt, as was seen now.
+    pub(crate) fn granted(mut self, grant: Grant, now: Moment) -> Hold {
         self.finished = true;
         let engine = self.engine.clone();
         let ticket = self.ticket.expect("a grant follows a request");
@@ -397,13 +412,14 @@ impl Driver {
             ticket.is_late(),
         ));
         let tenure = Tenure::new(lease.clone(), self.ask.want());
-        let block = Block { since: engine.clock().now(), next: grant.token, left: grant.tokens };
-        engine.watch(id, Kept::Lock(lease.clone()), grant.sent, self.ask.max_hold);
+        let block = Block { since: now, next: grant.token, left: grant.tokens };
+        let stop_at = self.ask.max_hold.map(|most| now + most);
+        engine.watch(id, Kept::Lock(lease.clone()), grant.sent, stop_at);
         let view = {
             let mut shard = engine.queues.shard(&self.key);
             let slot = shard.get_mut(&self.key).expect("a driver keeps its slot");
             let token = slot.queue.granted(self.seat, tenure, block).expect("only the driver drives");
-            let view = engine.new_view(lease, token, self.seat, self.ask);
+            let view = engine.new_view(lease, token, self.seat, self.ask, now);
             slot.view = Arc::downgrade(&view);
             view
         };

@@ -15,7 +15,6 @@ mod renewal;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use tokio::sync::{Notify, broadcast, mpsc};
 
@@ -147,8 +146,7 @@ impl Engine {
     }
 
     /// Puts a lease into the watchdog's care.
-    fn watch(&self, id: LeaseId, kept: Kept, sent: Moment, max_hold: Option<Duration>) {
-        let stop_at = max_hold.map(|most| self.clock.now() + most);
+    fn watch(&self, id: LeaseId, kept: Kept, sent: Moment, stop_at: Option<Moment>) {
         let mut plan = self.plan();
         plan.dog.insert(id, kept, sent, stop_at);
         self.replan(&mut plan);

@@ -8,7 +8,7 @@ use tracing::Instrument as _;
 use super::options::{Checked, Options};
 use super::{Guard, Scope, Shared};
 use crate::backend::{Attempt, BackendError, Blocked, Grant, Turn};
-use crate::clock::{Clock, Moment};
+use crate::clock::{Clock, Moment, within};
 use crate::engine::{Ask, Delivery, Driver, Engine, Hold, Place, Waiting};
 use crate::error::{ErrorKind, Holder, LockError};
 use crate::key::LockKey;
@@ -76,8 +76,14 @@ async fn inner(
     loop {
         let place = engine.enter(key, ask, !budget.is_single());
         let hold = match place.map_err(|refused| refused_error(engine, key, &refused))? {
-            Place::Drive(driver) => drive(engine, driver, &budget, &checked).await?,
-            Place::Wait(waiting) => wait(engine, key, waiting, &budget, &checked).await?,
+            Place::Drive(driver) => return drive(engine, driver, &budget, started, &checked).await,
+            Place::Wait(waiting) => match wait(engine, key, waiting, &budget).await? {
+                Delivery::Drive(driver) => {
+                    let now = engine.clock().now();
+                    return drive(engine, driver, &budget, now, &checked).await;
+                }
+                Delivery::Granted(hold) => hold,
+            },
         };
         // A hold that lay here while this task wasn't polled, or the process was stopped, may be over.
         match hold.view().check() {
@@ -108,17 +114,11 @@ async fn wait(
     key: &LockKey,
     mut waiting: Waiting,
     budget: &Budget,
-    checked: &Checked,
-) -> Result<Hold, LockError> {
-    let news = tokio::select! {
+) -> Result<Delivery, LockError> {
+    tokio::select! {
         biased;
-        news = waiting.news() => news.ok_or_else(shut_down)?,
-        () = budget.used_up() => return Err(budget_error(engine, key, None, budget)),
-    };
-    drop(waiting);
-    match news {
-        Delivery::Granted(hold) => Ok(hold),
-        Delivery::Drive(driver) => drive(engine, driver, budget, checked).await,
+        news = waiting.news() => news.ok_or_else(shut_down),
+        () = budget.used_up(budget.started) => Err(budget_error(engine, key, None, budget)),
     }
 }
 
@@ -127,42 +127,45 @@ async fn drive(
     engine: &Arc<Engine>,
     mut driver: Driver,
     budget: &Budget,
+    now: Moment,
     checked: &Checked,
-) -> Result<Hold, LockError> {
+) -> Result<Guard, LockError> {
     tokio::select! {
         biased;
-        outcome = attempts(engine, &mut driver, budget, checked) => {
-            let grant = outcome?;
-            Ok(driver.granted(grant))
+        outcome = attempts(engine, &mut driver, budget, now, checked) => {
+            let (grant, now) = outcome?;
+            Ok(Guard::new(driver.granted(grant, now)))
         }
         () = engine.closed() => Err(shut_down()),
     }
 }
 
+/// A grant, and a look at the clock after it.
 async fn attempts(
     engine: &Arc<Engine>,
     driver: &mut Driver,
     budget: &Budget,
+    mut now: Moment,
     checked: &Checked,
-) -> Result<Grant, LockError> {
+) -> Result<(Grant, Moment), LockError> {
     let backend = engine.backend();
     let deadline = Deadline::of(checked.ttl);
     let mut backoff = Duration::from_millis(10);
     loop {
         let request = driver.request(!budget.is_single())?;
-        let patience = budget.attempt(deadline.min_validity());
-        let outcome = match tokio::time::timeout(patience, backend.try_acquire(&request)).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(BackendError::unknown(format!("no reply within {} ms", patience.as_millis()))),
-        };
+        let patience = budget.attempt(now, deadline.min_validity());
+        let outcome = within(patience, backend.try_acquire(&request)).await.unwrap_or_else(|| {
+            Err(BackendError::unknown(format!("no reply within {} ms", patience.as_millis())))
+        });
+        now = budget.clock.now();
         driver.outcome(&outcome);
         let error = match outcome {
             Ok(Attempt::Granted(grant)) => {
-                if deadline.after(grant.sent) - engine.clock().now() >= deadline.min_validity() {
-                    return Ok(grant);
+                if deadline.after(grant.sent) - now >= deadline.min_validity() {
+                    return Ok((grant, now));
                 }
                 driver.start_over();
-                if budget.is_over() {
+                if budget.left(now).is_zero() {
                     return Err(LockError::new(ErrorKind::ClockDrift, "lock")
                         .detail("the grant came so late that less than half of the ttl was left; it was given back")
                         .remedy("raise the ttl, or look at why the store answers slowly"));
@@ -178,8 +181,10 @@ async fn attempts(
             }
             Ok(Attempt::Busy(blocked) | Attempt::Queued(blocked)) => {
                 backoff = Duration::from_millis(10);
-                match turn(engine, &request, &blocked, budget).await? {
-                    Some(grant) => return Ok(grant),
+                let turn = turn(engine, &request, &blocked, budget, now).await?;
+                now = budget.clock.now();
+                match turn {
+                    Some(grant) => return Ok((grant, now)),
                     None => continue,
                 }
             }
@@ -189,10 +194,11 @@ async fn attempts(
             return Err(error.into_lock_error("lock", Some(&request.key)));
         }
         let pause = backoff.mul_f64(0.5 + fastrand::f64() / 2.0);
-        if budget.is_single() || budget.left() <= pause {
+        if budget.is_single() || budget.left(now) <= pause {
             return Err(error.into_lock_error("lock", Some(&request.key)));
         }
         tokio::time::sleep(pause).await;
+        now = budget.clock.now();
         backoff = (backoff * 2).min(MAX_BACKOFF);
     }
 }
@@ -203,6 +209,7 @@ async fn turn(
     request: &crate::backend::AcquireRequest,
     blocked: &Blocked,
     budget: &Budget,
+    now: Moment,
 ) -> Result<Option<Grant>, LockError> {
     tokio::select! {
         biased;
@@ -213,7 +220,7 @@ async fn turn(
             Err(error) if error.is_transient() => Ok(None),
             Err(error) => Err(error.into_lock_error("lock", Some(&request.key))),
         },
-        () = budget.used_up() => Err(budget_error(engine, &request.key, Some(blocked), budget)),
+        () = budget.used_up(now) => Err(budget_error(engine, &request.key, Some(blocked), budget)),
     }
 }
 
@@ -229,31 +236,32 @@ impl Budget {
         matches!(self.wait, Wait::None) || matches!(self.wait, Wait::For(length) if length.is_zero())
     }
 
-    fn left(&self) -> Duration {
+    fn left(&self, now: Moment) -> Duration {
         match self.wait {
             Wait::None => Duration::ZERO,
-            Wait::For(length) => length.saturating_sub(self.clock.now() - self.started),
+            Wait::For(length) => length.saturating_sub(now - self.started),
             Wait::Forever => Duration::MAX,
         }
     }
 
     fn is_over(&self) -> bool {
-        self.left().is_zero()
+        self.left(self.clock.now()).is_zero()
     }
 
-    /// How long the next command may take: a reply later than half the ttl is of no use.
-    fn attempt(&self, useful: Duration) -> Duration {
-        let most = if self.is_single() { SINGLE_TRY } else { self.left().max(LEAST_TRY) };
+    /// How long a command that is sent now may take: a reply later than half the ttl is of no use.
+    fn attempt(&self, now: Moment, useful: Duration) -> Duration {
+        let most = if self.is_single() { SINGLE_TRY } else { self.left(now).max(LEAST_TRY) };
         most.min(useful)
     }
 
-    async fn used_up(&self) {
+    async fn used_up(&self, mut now: Moment) {
         loop {
-            match self.left() {
+            match self.left(now) {
                 Duration::ZERO => return,
                 Duration::MAX => std::future::pending().await,
                 left => tokio::time::sleep(left).await,
             }
+            now = self.clock.now();
         }
     }
 }

@@ -203,7 +203,9 @@ impl ClaimGuard {
     ) -> Self {
         let fence = lease.fence;
         let claim = engine.watch_claim(LeaseCell::new(lease.ttl, sent), lease, sent);
-        let view = Arc::new(View::new(Source::Claim(claim.clone()), fence, engine, telemetry::NO_TEMPLATE));
+        let clock = engine.clock();
+        let source = Source::Claim(claim.clone());
+        let view = Arc::new(View::new(source, fence, clock, clock.now(), telemetry::NO_TEMPLATE));
         Self { engine: engine.clone(), store, claim, view, taken_over, late }
     }
 

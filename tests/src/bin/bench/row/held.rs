@@ -20,7 +20,7 @@ pub(super) const ROW: Row = Row {
             Run::new(name, job).seconds(seconds).rounds(1)
         };
         match pace {
-            Pace::Quick => vec![run("10 000", Kind::Dropped, 10_000, 6.0)],
+            Pace::Quick => vec![run("100 000", Kind::Dropped, 100_000, 6.0)],
             // Three cycles; the peer renews once in that time, near the end of the ttl.
             Pace::Full => vec![
                 run("10 000", Kind::Dropped, 10_000, 15.0),
@@ -30,13 +30,14 @@ pub(super) const ROW: Row = Row {
         }
     },
     judge: |samples| {
-        let mut lines = of(samples, "10 000", "rslock 10 000", 10_000.0);
-        lines.extend(of(samples, "100 000", "", 100_000.0));
+        // What the process has besides is shared by few: the goal is for many.
+        let mut lines = of(samples, "10 000", "rslock 10 000", 10_000.0, Goal::None);
+        lines.extend(of(samples, "100 000", "", 100_000.0, Goal::AtMost(500.0)));
         lines
     },
 };
 
-fn of(samples: &Samples, name: &str, peer: &str, locks: f64) -> Vec<Line> {
+fn of(samples: &Samples, name: &str, peer: &str, locks: f64, memory: Goal) -> Vec<Line> {
     if samples.value(name, "cpu_percent").is_none() {
         return Vec::new();
     }
@@ -51,7 +52,7 @@ fn of(samples: &Samples, name: &str, peer: &str, locks: f64) -> Vec<Line> {
     };
     vec![
         line("CPU of one core", Unit::Percent, "cpu_percent", Goal::AtMost(3.0)),
-        line("memory of a lease", Unit::Bytes, "bytes", Goal::AtMost(500.0)),
+        line("memory of a lease", Unit::Bytes, "bytes", memory),
         Line::new("G5", format!("{name} held: commands a lock and cycle"))
             .figures(Unit::Count, [commands(name), None, commands(peer)])
             .judge(Unit::Count, commands(name), Goal::AtMost(0.01)),

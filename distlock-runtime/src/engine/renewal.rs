@@ -5,12 +5,9 @@ use std::sync::Arc;
 use super::{Engine, Kept, LockEvent};
 use crate::backend::{BackendError, BackendErrorKind, RecordLease, Renewal};
 use crate::clock::Moment;
-use crate::lease::{LeaseId, Renew};
+use crate::lease::{BATCH, LeaseId, Renew};
 use crate::telemetry;
 use crate::ttl::Ttl;
-
-/// How many leases one command renews at most.
-const CHUNK: usize = 200;
 
 /// Renews what is due. Every lease gets an outcome, so that none is forgotten.
 pub(super) async fn renew(engine: Arc<Engine>, mut due: Vec<Renew<Kept>>) {
@@ -36,7 +33,7 @@ pub(super) async fn renew(engine: Arc<Engine>, mut due: Vec<Renew<Kept>>) {
             other.ttl == first.ttl
                 && matches!(other.handle, Kept::Claim(_)) == matches!(first.handle, Kept::Claim(_))
         };
-        let end = rest.iter().take(CHUNK).take_while(|other| alike(other)).count();
+        let end = rest.iter().take(BATCH).take_while(|other| alike(other)).count();
         let (chunk, behind) = rest.split_at(end);
         rest = behind;
         // A store that doesn't answer for one chunk won't for the next; they try again each at its own time.

@@ -7,4 +7,4 @@ mod watchdog;
 
 pub(crate) use cell::{LeaseCell, Loss};
 pub(crate) use deadline::Deadline;
-pub(crate) use watchdog::{LeaseId, Lost, Renew, Watchdog, Watched};
+pub(crate) use watchdog::{BATCH, LeaseId, Lost, Renew, Watchdog, Watched};

@@ -8,6 +8,9 @@ use super::{Deadline, LeaseCell, Loss};
 use crate::clock::Moment;
 use crate::ttl::Ttl;
 
+/// How many leases one round trip renews at most: enough to be cheap, few enough not to hold up others.
+pub(crate) const BATCH: usize = 200;
+
 /// Names a lease in the watchdog; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LeaseId(pub(crate) u64);
@@ -120,15 +123,18 @@ impl<H: Watched> Watchdog<H> {
         self.entries.drain().map(|(_, entry)| Lost { handle: entry.handle, loss }).collect()
     }
 
-    /// What is due at `now`. Renewals that are due soon come along, so that they share a round trip.
+    /// What is due at `now`. Renewals that are due soon come along to fill the round trip; more of them would only make
+    /// bursts.
     pub(crate) fn due(&mut self, now: Moment) -> Due<H> {
         let mut due = Due { renew: Vec::new(), lost: Vec::new(), lag: Duration::ZERO };
         if self.next_wake() > now {
             return due;
         }
         let horizon = now + Duration::from_secs(1);
-        let near: Vec<LeaseId> =
-            self.agenda.iter().take_while(|(moment, _)| *moment <= horizon).map(|(_, id)| *id).collect();
+        let near = self.agenda.iter().enumerate();
+        let near =
+            near.take_while(|(place, (moment, _))| *moment <= now || (*place < BATCH && *moment <= horizon));
+        let near: Vec<LeaseId> = near.map(|(_, (_, id))| *id).collect();
         for id in near {
             let Some(entry) = self.entries.get_mut(&id) else { continue };
             let deadline = Deadline::of(entry.handle.cell().ttl());

@@ -39,9 +39,9 @@ pub(super) async fn acquire(shared: Arc<Shared>, key: LockKey, options: Options)
             None => error.for_key(&key),
         });
     match &outcome {
-        Ok(guard) => {
+        Ok((guard, how)) => {
             let waited = guard.hold().view().acquired().since(started);
-            telemetry::acquired(template, if guard.is_reentry() { "reentered" } else { "granted" }, waited);
+            telemetry::acquired(template, how, waited);
             tracing::debug!(lock = template, %key, token = %guard.fencing_token(), ?waited, "lock acquired");
         }
         Err(error) => {
@@ -50,21 +50,22 @@ pub(super) async fn acquire(shared: Arc<Shared>, key: LockKey, options: Options)
             tracing::debug!(lock = template, %key, code = error.code(), ?waited, "lock not acquired");
         }
     }
-    outcome
+    outcome.map(|(guard, _)| guard)
 }
 
+/// The guard, and how telemetry calls the way to it.
 async fn inner(
     shared: &Shared,
     key: &LockKey,
     options: Options,
     started: Moment,
-) -> Result<Guard, LockError> {
+) -> Result<(Guard, &'static str), LockError> {
     // A loop of acquires that never has to wait must still let other tasks of its worker run.
     tokio::task::coop::consume_budget().await;
     let checked = options.check()?;
     let engine = &shared.engine;
     if let Some(hold) = Scope::current().find(engine, key) {
-        return reenter(hold, &checked);
+        return Ok((reenter(hold, &checked)?, "reentered"));
     }
     let ask = Ask {
         ttl: checked.ttl,
@@ -75,22 +76,19 @@ async fn inner(
     let budget = Budget { clock: engine.clock(), started, wait: options.wait };
     loop {
         let place = engine.enter(key, ask, !budget.is_single());
-        let hold = match place.map_err(|refused| refused_error(engine, key, &refused))? {
-            Place::Drive(driver) => return drive(engine, driver, &budget, started, &checked).await,
+        let (driver, now) = match place.map_err(|refused| refused_error(engine, key, &refused))? {
+            Place::Drive(driver) => (driver, started),
             Place::Wait(waiting) => match wait(engine, key, waiting, &budget).await? {
-                Delivery::Drive(driver) => {
-                    let now = engine.clock().now();
-                    return drive(engine, driver, &budget, now, &checked).await;
-                }
-                Delivery::Granted(hold) => hold,
+                Delivery::Drive(driver) => (driver, engine.clock().now()),
+                // A hold that lay here while this task wasn't polled, or the process was stopped, may be over.
+                Delivery::Granted(hold) => match hold.view().check() {
+                    Ok(()) => return Ok((Guard::new(hold), "granted")),
+                    Err(lost) if budget.is_over() => return Err(lost),
+                    Err(_) => continue,
+                },
             },
         };
-        // A hold that lay here while this task wasn't polled, or the process was stopped, may be over.
-        match hold.view().check() {
-            Ok(()) => return Ok(Guard::new(hold)),
-            Err(lost) if budget.is_over() => return Err(lost),
-            Err(_) => {}
-        }
+        return drive(engine, driver, &budget, now, &checked).await.map(|guard| (guard, "granted"));
     }
 }
 
@@ -105,7 +103,7 @@ fn reenter(hold: Hold, checked: &Checked) -> Result<Guard, LockError> {
         // The larger length holds from the next renewal on: let that be now.
         hold.engine().hurry(hold.lease().id);
     }
-    Ok(Guard::reentry(hold))
+    Ok(Guard::new(hold))
 }
 
 /// Waits behind other tasks of this process.

@@ -21,7 +21,6 @@ use crate::ttl::Ttl;
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct Guard {
     hold: Hold,
-    reentry: bool,
 }
 
 /// How a release ended.
@@ -39,15 +38,7 @@ pub enum Unlocked {
 impl Guard {
     pub(super) fn new(hold: Hold) -> Self {
         hold.lease().collected();
-        Self { hold, reentry: false }
-    }
-
-    pub(super) fn reentry(hold: Hold) -> Self {
-        Self { hold, reentry: true }
-    }
-
-    pub(super) fn is_reentry(&self) -> bool {
-        self.reentry
+        Self { hold }
     }
 
     pub(super) fn hold(&self) -> &Hold {

@@ -35,9 +35,12 @@ const VALUE_ESCAPES: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'.').rem
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LockKey {
-    text: Arc<str>,
-    raw: bool,
+    /// [`PLAIN`] or [`RAW`], then the text: every lock keeps its key several times, so it had better be small.
+    marked: Arc<str>,
 }
+
+const PLAIN: char = '=';
+const RAW: char = '!';
 
 impl LockKey {
     /// A key from text that stands as it is.
@@ -58,7 +61,7 @@ impl LockKey {
         }
         let mut writer = KeyWriter::new();
         writer.push(text);
-        Ok(Self { text: writer.bounded(), raw: false })
+        Ok(Self { marked: writer.bounded() })
     }
 
     /// The name as it stands in the store, without namespace: shares a lock with other clients that use the
@@ -77,31 +80,31 @@ impl LockKey {
                 "use a shorter name, or LockKey::new, which shortens long keys",
             ));
         }
-        Ok(Self { text: name.into(), raw: true })
+        Ok(Self { marked: format!("{RAW}{name}").into() })
     }
 
     /// The key's text (below the namespace, unless raw).
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.text
+        &self.marked[PLAIN.len_utf8()..]
     }
 
     /// Whether the key is used as it stands, without namespace.
     #[must_use]
     pub fn is_raw(&self) -> bool {
-        self.raw
+        self.marked.starts_with(RAW)
     }
 }
 
 impl fmt::Debug for LockKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.raw { write!(f, "raw({:?})", self.text) } else { write!(f, "{:?}", self.text) }
+        if self.is_raw() { write!(f, "raw({:?})", self.as_str()) } else { write!(f, "{:?}", self.as_str()) }
     }
 }
 
 impl fmt::Display for LockKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        f.write_str(self.as_str())
     }
 }
 
@@ -136,11 +139,21 @@ impl TryFrom<&LockKey> for LockKey {
 /// Builds a [`LockKey`] from literal text and escaped values, in bounded memory whatever the values' size.
 ///
 /// Values are rendered with `Display` and percent-encoded except for `A-Z a-z 0-9 _ . -`.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct KeyWriter {
+    /// The mark of a plain key, then text.
     head: String,
-    hash: Option<Sha256>,
+    /// Of the whole text, once it is longer than the bound.
+    hash: Option<Box<Sha256>>,
     error: Option<LockError>,
+}
+
+impl Default for KeyWriter {
+    fn default() -> Self {
+        let mut head = String::with_capacity(64);
+        head.push(PLAIN);
+        Self { head, hash: None, error: None }
+    }
 }
 
 impl KeyWriter {
@@ -182,10 +195,10 @@ impl KeyWriter {
         if let Some(error) = self.error {
             return Err(error);
         }
-        if self.head.is_empty() {
+        if self.text().is_empty() {
             return Err(invalid("the lock key is empty", "add literal text or a value"));
         }
-        Ok(LockKey { text: self.bounded(), raw: false })
+        Ok(LockKey { marked: self.bounded() })
     }
 
     fn fail(&mut self, what: &'static str, remedy: &'static str) {
@@ -197,35 +210,40 @@ impl KeyWriter {
     /// Appends; what goes beyond the bound is only hashed.
     fn push(&mut self, text: &str) {
         if self.hash.is_none() {
-            if self.head.len() + text.len() <= MAX_KEY_BYTES {
+            if self.text().len() + text.len() <= MAX_KEY_BYTES {
                 self.head.push_str(text);
                 return;
             }
-            self.hash = Some(Sha256::new_with_prefix(self.head.as_bytes()));
+            self.hash = Some(Box::new(Sha256::new_with_prefix(self.text())));
         }
         if let Some(hash) = &mut self.hash {
             hash.update(text.as_bytes());
         }
-        let room = VISIBLE_PREFIX.saturating_sub(self.head.len());
+        let room = VISIBLE_PREFIX.saturating_sub(self.text().len());
         self.head.push_str(&text[..text.floor_char_boundary(room)]);
     }
 
+    fn text(&self) -> &str {
+        &self.head[PLAIN.len_utf8()..]
+    }
+
+    /// Mark and text.
     fn bounded(self) -> Arc<str> {
         let Some(hash) = self.hash else { return self.head.into() };
-        let cut = self.head.floor_char_boundary(VISIBLE_PREFIX);
-        let mut text = String::with_capacity(VISIBLE_PREFIX + 65);
-        text.push_str(&self.head[..cut]);
-        text.push('~');
+        let cut = self.head.floor_char_boundary(PLAIN.len_utf8() + VISIBLE_PREFIX);
+        let mut marked = String::with_capacity(cut + 65);
+        marked.push_str(&self.head[..cut]);
+        marked.push('~');
         for byte in hash.finalize() {
-            write!(text, "{byte:02x}").expect("writing to a String can't fail");
+            write!(marked, "{byte:02x}").expect("writing to a String can't fail");
         }
-        text.into()
+        marked.into()
     }
 }
 
 impl fmt::Debug for KeyWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyWriter").field("head", &self.head).finish_non_exhaustive()
+        f.debug_struct("KeyWriter").field("head", &self.text()).finish_non_exhaustive()
     }
 }
 

@@ -74,7 +74,7 @@ impl View {
 
     pub(crate) fn key(&self) -> Option<&LockKey> {
         match &self.source {
-            Source::Lock { lease, .. } => Some(&lease.handle.key),
+            Source::Lock { lease, .. } => Some(&lease.key),
             Source::Claim(_) => None,
         }
     }
@@ -206,7 +206,7 @@ impl Hold {
     }
 
     pub(crate) fn key(&self) -> &LockKey {
-        &self.lease().handle.key
+        &self.lease().key
     }
 
     pub(crate) fn view(&self) -> &Arc<View> {
@@ -251,7 +251,7 @@ impl Hold {
         let now = self.engine.clock().now();
         let held_for = now - self.view.acquired;
         telemetry::held(self.view.template, held_for);
-        self.engine.emit(|| LockEvent::Released { key: lease.handle.key.clone(), token: self.view.token });
+        self.engine.emit(|| LockEvent::Released { key: lease.key.clone(), token: self.view.token });
         let keep = at_least.and_then(|least| least.checked_sub(held_for));
         let (release, next) = self.engine.end_hold(lease, seat, now);
         let handed_on = !release && next.is_some();

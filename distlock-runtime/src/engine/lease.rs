@@ -3,15 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::backend::{LeaseHandle, RecordLease};
+use crate::backend::{LeaseHandle, Mode, RecordLease};
+use crate::key::LockKey;
 use crate::lease::{LeaseCell, LeaseId, Watched};
+use crate::token::OwnerToken;
 
 /// A lock's lease, shared by the queue, the watchdog and the holds that have it in turn.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) id: LeaseId,
     pub(crate) cell: LeaseCell,
-    pub(crate) handle: LeaseHandle,
+    pub(crate) key: LockKey,
+    pub(crate) owner: OwnerToken,
+    mode: Mode,
     parcel: AtomicU8,
     awaited: bool,
 }
@@ -26,7 +30,8 @@ const OVERDUE: u8 = 2;
 impl Lease {
     /// `awaited`: a command of the attempt that was granted never had a reply.
     pub(crate) fn new(id: LeaseId, cell: LeaseCell, handle: LeaseHandle, awaited: bool) -> Self {
-        Self { id, cell, handle, parcel: AtomicU8::new(COLLECTED), awaited }
+        let LeaseHandle { key, owner, mode, .. } = handle;
+        Self { id, cell, key, owner, mode, parcel: AtomicU8::new(COLLECTED), awaited }
     }
 
     /// Whether a command that takes the lock for this owner may still arrive.
@@ -53,7 +58,7 @@ impl Lease {
 
     /// The handle with the length that the next renewal should ask for.
     pub(crate) fn handle(&self) -> LeaseHandle {
-        LeaseHandle { ttl: self.cell.wanted(), ..self.handle.clone() }
+        LeaseHandle { key: self.key.clone(), owner: self.owner, ttl: self.cell.wanted(), mode: self.mode }
     }
 }
 

@@ -195,8 +195,7 @@ impl Engine {
         lease: &Lease,
         keep: Option<Duration>,
     ) -> Option<LateAttempt> {
-        let LeaseHandle { key, owner, ttl, .. } = &lease.handle;
-        let request = || request(key, &Ticket::new(*owner, *ttl), true, 1);
+        let request = || request(&lease.key, &Ticket::new(lease.owner, lease.cell.ttl()), true, 1);
         lease.is_awaited().then(|| LateAttempt { engine: self.clone(), request: request(), keep })
     }
 
@@ -208,7 +207,7 @@ impl Engine {
         now: Moment,
     ) -> (bool, Option<Parcel>) {
         let healthy = !self.is_closing() && is_healthy(&lease.cell, now);
-        let key = &lease.handle.key;
+        let key = &lease.key;
         let step = self.queues.event(key, |queue| queue.released(seat, now, healthy));
         let Some(step) = step else { return (lease.cell.may_stand(), None) };
         let parcel = self.parcel(key, step.news, now);
@@ -263,7 +262,7 @@ impl Engine {
         now: Moment,
     ) -> Hold {
         lease.handed_on();
-        let key = lease.handle.key.clone();
+        let key = lease.key.clone();
         let view = self.new_view(lease, token, seat, ask, now);
         if let Some(slot) = self.queues.shard(&key).get_mut(&key) {
             slot.view = Arc::downgrade(&view);

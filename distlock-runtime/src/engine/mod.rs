@@ -205,22 +205,22 @@ impl Engine {
     pub(crate) fn lose_lease(self: &Arc<Self>, lease: &Arc<Lease>, loss: Loss) {
         self.unwatch(lease.id);
         if lease.cell.lose(loss) {
-            let view = self.queues.view(&lease.handle.key);
+            let view = self.queues.view(&lease.key);
             let template = view.map_or(crate::telemetry::NO_TEMPLATE, |view| view.template());
             crate::telemetry::lost(template, loss.label());
             tracing::warn!(lock = template, reason = loss.label(), "lock lost: {}", loss.text());
-            tracing::debug!(key = %lease.handle.key, owner = ?lease.handle.owner, "lost lease");
-            self.emit(|| LockEvent::Lost { key: lease.handle.key.clone(), reason: loss.label() });
+            tracing::debug!(key = %lease.key, owner = ?lease.owner, "lost lease");
+            self.emit(|| LockEvent::Lost { key: lease.key.clone(), reason: loss.label() });
         }
-        let step = self.queues.lost(&lease.handle.key, lease.id);
-        self.perform(&lease.handle.key, step);
+        let step = self.queues.lost(&lease.key, lease.id);
+        self.perform(&lease.key, step);
     }
 
     /// A lock was taken by force: a holder in this process learns of it at once.
     pub(crate) fn forced(self: &Arc<Self>, key: &LockKey, holder: &HolderState, reason: &str) {
         self.emit(|| LockEvent::Forced { key: key.clone(), reason: reason.to_owned() });
         if let Some((Some(lease), _)) = self.local_state(key)
-            && holder.owner == Some(lease.handle.owner)
+            && holder.owner == Some(lease.owner)
         {
             self.lose_lease(&lease, Loss::Gone);
         }

@@ -15,7 +15,7 @@ pub(super) async fn renew(engine: Arc<Engine>, mut due: Vec<Renew<Kept>>) {
         let Kept::Lock(lease) = &renew.handle else { return true };
         let keep = !lease.is_forgotten();
         if !keep {
-            tracing::debug!(key = %lease.handle.key, "not renewed: handed to a task that isn't polled");
+            tracing::debug!(key = %lease.key, "not renewed: handed to a task that isn't polled");
             engine.failed(
                 lease.id,
                 &renew.handle,
@@ -129,7 +129,7 @@ impl Engine {
         }
         if let Kept::Lock(lease) = kept {
             self.emit(|| LockEvent::RenewalFailed {
-                key: lease.handle.key.clone(),
+                key: lease.key.clone(),
                 failures,
                 error: error.to_string(),
             });

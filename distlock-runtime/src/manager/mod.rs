@@ -215,7 +215,7 @@ impl LockManager {
         state.waiters += waiting as u64;
         if let (Some(holder), Some(lease), Some(view)) =
             (&mut state.holder, lease, engine.local_view(&state.key).filter(|view| !view.is_over()))
-            && holder.owner == Some(lease.handle.owner)
+            && holder.owner == Some(lease.owner)
         {
             holder.token = Some(view.token());
             holder.hold_count = Some(view.guards());

@@ -45,7 +45,7 @@ impl LockManager {
         while (engine.held() > 0 || engine.is_releasing()) && clock.now() < end {
             tokio::time::sleep(LOOK).await;
         }
-        let left: Vec<LockKey> = engine.abandon_all().iter().map(|lease| lease.handle.key.clone()).collect();
+        let left: Vec<LockKey> = engine.abandon_all().iter().map(|lease| lease.key.clone()).collect();
         let last = clock.now() + LAST_MOMENT;
         while engine.is_releasing() && clock.now() < last {
             tokio::time::sleep(LOOK).await;

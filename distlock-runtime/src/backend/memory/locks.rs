@@ -13,15 +13,15 @@ use crate::error::Holder;
 use crate::key::LockKey;
 use crate::token::FencingToken;
 
-/// How many expired entries one acquire looks at, so that forgotten keys don't pile up.
-const SWEEP: usize = 4;
+/// A table of fewer locks isn't swept.
+const SMALL: usize = 1024;
 
 #[derive(Default)]
 pub(super) struct Table {
     locks: HashMap<LockKey, Lock, foldhash::fast::RandomState>,
     last_token: u64,
-    /// Keys in the order of their last grant, for the sweep.
-    sweep: VecDeque<LockKey>,
+    /// How many locks there were after the last sweep.
+    swept_to: usize,
 }
 
 #[derive(Default)]
@@ -73,10 +73,7 @@ impl Table {
     pub(super) fn acquire(&mut self, request: &AcquireRequest, label: &Arc<str>, now: Moment) -> Attempt {
         self.sweep(now);
         let ttl = request.ttl.as_duration();
-        let lock = self.locks.entry(request.key.clone()).or_insert_with(|| {
-            self.sweep.push_back(request.key.clone());
-            Lock::default()
-        });
+        let lock = self.locks.entry(request.key.clone()).or_default();
         lock.settle(now);
         match &mut lock.held {
             Some(held) if held.owner == request.owner => held.expires = held.expires.max(now + ttl),
@@ -187,18 +184,46 @@ impl Table {
         }
     }
 
-    /// Takes away a few locks that lapsed and that nobody asked for again.
+    /// Takes away the locks that lapsed and that nobody asked for again, whenever the table has doubled: a released lock
+    /// leaves by itself, so this is for those whose holders died.
     fn sweep(&mut self, now: Moment) {
-        for _ in 0..SWEEP {
-            let Some(key) = self.sweep.pop_front() else { return };
-            if let Some(lock) = self.locks.get_mut(&key) {
-                lock.settle(now);
-                if lock.is_empty() {
-                    self.locks.remove(&key);
-                } else {
-                    self.sweep.push_back(key);
-                }
-            }
+        if self.locks.len() < SMALL.max(2 * self.swept_to) {
+            return;
+        }
+        self.locks.retain(|_, lock| {
+            lock.settle(now);
+            !lock.is_empty()
+        });
+        self.swept_to = self.locks.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Mode;
+    use crate::token::OwnerToken;
+    use crate::ttl::Ttl;
+
+    #[test]
+    fn forgotten_locks_dont_pile_up() {
+        let mut table = Table::default();
+        let label = Arc::from("test");
+        let ttl = Ttl::new(Duration::from_secs(1)).unwrap();
+        let mut now = Moment::from_nanos(0);
+        for n in 0..20_000 {
+            let request = AcquireRequest {
+                key: LockKey::new(format!("forgotten:{n}")).unwrap(),
+                owner: OwnerToken::random().unwrap(),
+                ttl,
+                mode: Mode::Exclusive,
+                queue: false,
+                tokens: 1,
+            };
+            assert!(matches!(table.acquire(&request, &label, now), Attempt::Granted(_)));
+            // A thousand live at a time.
+            now = now + Duration::from_millis(1);
+            assert!(table.locks.len() <= 2 * SMALL + 1, "{}", table.locks.len());
         }
     }
 }

@@ -72,17 +72,17 @@ pub(crate) struct Lost<H> {
 pub(crate) struct Watchdog<H> {
     entries: HashMap<LeaseId, Entry<H>, BuildHasherDefault<IdHasher>>,
     agenda: BTreeSet<(Moment, LeaseId)>,
-    random: fastrand::Rng,
+    seed: u64,
 }
 
 impl<H: Watched> Watchdog<H> {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { entries: HashMap::default(), agenda: BTreeSet::new(), random: fastrand::Rng::with_seed(seed) }
+        Self { entries: HashMap::default(), agenda: BTreeSet::new(), seed }
     }
 
     /// Takes on a lease that was granted by a command sent at `sent`.
     pub(crate) fn insert(&mut self, id: LeaseId, handle: H, sent: Moment, stop_at: Option<Moment>) {
-        let renew_at = Deadline::of(handle.cell().ttl()).renew_at(sent, self.random.f64());
+        let renew_at = Deadline::of(handle.cell().ttl()).renew_at(sent, self.jitter(sent));
         let stop_at = stop_at.unwrap_or(Moment::NEVER);
         let mut entry = Entry { handle, renew_at, stop_at, failures: 0, planned: Moment::NEVER };
         entry.planned = entry.next();
@@ -166,7 +166,7 @@ impl<H: Watched> Watchdog<H> {
 
     /// A renewal to `ttl` sent at `sent` was confirmed. False if the lease isn't kept any more.
     pub(crate) fn renewed(&mut self, id: LeaseId, sent: Moment, ttl: Ttl) -> bool {
-        let jitter = self.random.f64();
+        let jitter = self.jitter(sent);
         let Some(entry) = self.entries.get_mut(&id) else { return false };
         entry.handle.cell().renewed(sent, ttl);
         entry.failures = 0;
@@ -192,6 +192,11 @@ impl<H: Watched> Watchdog<H> {
         Some(Lost { handle: entry.handle, loss: Loss::Gone })
     }
 
+    /// Spreads what was acquired one by one; what was renewed by one command stays together.
+    fn jitter(&self, sent: Moment) -> f64 {
+        fastrand::Rng::with_seed(self.seed ^ sent.as_nanos()).f64()
+    }
+
     fn plan(&mut self, id: LeaseId) {
         if let Some(entry) = self.entries.get_mut(&id) {
             self.agenda.remove(&(entry.planned, id));
@@ -201,7 +206,8 @@ impl<H: Watched> Watchdog<H> {
     }
 }
 
-/// Ids are a counter: spreading its bits is all the hashing they need.
+/// For ids, which are a counter. Neighbours stay neighbours, since what was acquired together is renewed together; groups
+/// of them are spread.
 #[derive(Debug, Default)]
 pub(crate) struct IdHasher(u64);
 
@@ -212,14 +218,18 @@ impl Hasher for IdHasher {
 
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
-            self.0 = (self.0.rotate_left(8) ^ u64::from(*byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            self.0 = (self.0.rotate_left(8) ^ u64::from(*byte)).wrapping_mul(SPREAD);
         }
     }
 
     fn write_u64(&mut self, id: u64) {
-        self.0 = id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let group = (id >> 6).wrapping_mul(SPREAD).rotate_left(32);
+        // The table tells entries apart by the top bits.
+        self.0 = (group << 6 | id & 63) ^ (id << 57);
     }
 }
+
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]
 mod tests;

@@ -46,7 +46,7 @@ fn renewals_due_soon_share_a_batch_and_many_make_no_burst() {
     const LEASES: usize = 10 * BATCH;
     let mut dog = Watchdog::new(2);
     for name in 0..LEASES as u64 {
-        take(&mut dog, name, 15_000, at(1000));
+        take(&mut dog, name, 15_000, at(1000) + Duration::from_nanos(name));
     }
     let mut now = dog.next_wake();
     let (mut wakes, mut renewed) = (0, 0);
@@ -59,6 +59,16 @@ fn renewals_due_soon_share_a_batch_and_many_make_no_burst() {
     }
     assert_eq!(renewed, LEASES);
     assert!(wakes <= 12, "{wakes} round trips for one cycle");
+}
+
+#[test]
+fn what_was_renewed_together_is_renewed_together() {
+    let mut dog = Watchdog::new(5);
+    let ids: Vec<LeaseId> = (0..50).map(|name| take(&mut dog, name, 900, at(1000 + name)).0).collect();
+    for id in ids {
+        assert!(dog.renewed(id, at(2000), ttl(900)));
+    }
+    assert_eq!(dog.due(dog.next_wake()).renew.len(), 50);
 }
 
 #[test]

@@ -15,8 +15,8 @@ use crate::stats::{cpu_time, now};
 /// How many tasks acquire.
 const HANDS: usize = 64;
 /// How many leases are looked at for their renewal's lag, and how often.
-const WATCHED: usize = 1000;
-const LOOK: Duration = Duration::from_millis(100);
+const WATCHED: usize = 200;
+const LOOK: Duration = Duration::from_millis(200);
 
 pub(super) async fn run<C: Holder>(job: &Job, contender: C) -> anyhow::Result<Figures> {
     let warm = contender.hold("bench:warm".to_owned()).await?;

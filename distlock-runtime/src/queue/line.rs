@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 #[derive(Debug)]
+#[allow(clippy::box_collection, reason = "an empty deque is four words")]
 pub(super) struct Line<T>(Option<Box<VecDeque<T>>>);
 
 impl<T> Line<T> {

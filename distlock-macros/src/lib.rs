@@ -4,6 +4,7 @@
 
 mod args;
 mod boxed;
+mod braces;
 mod duration;
 mod errors;
 mod expand;

@@ -5,6 +5,7 @@ use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::{Error, LitStr, Result};
 
+use crate::braces;
 use crate::params::Params;
 use crate::private::{Private, mixed_at};
 use crate::suggest::nearest;
@@ -20,6 +21,7 @@ pub(crate) fn key(key: &Key, params: &Params, private: &Private) -> Result<Token
             return Ok(quote_spanned!(span=> #key_from(#expr)));
         }
     };
+    braces::check(literal, template, params)?;
     let span = mixed_at(literal);
     let writer = private.at(span, "KeyWriter");
     let mut writer = quote_spanned!(span=> #writer::new());

@@ -1,5 +1,6 @@
 //! From a URL to a store.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::ManagerBuilder;
@@ -26,17 +27,26 @@ pub(super) fn open(url: &str, builder: &ManagerBuilder) -> Result<Opened, LockEr
         "memory" => memory(url, &label, builder),
         "redis" | "rediss" | "redis+unix" => redis(url, label, builder),
         "redis+sentinel" | "redis+cluster" | "redlock" | "etcd" | "zookeeper" | "postgres" | "postgresql" => {
-            Err(wrong(format!("this version has no {scheme}: store"), "use memory:, redis:// or rediss://"))
+            Err(wrong(format!("this version has no {scheme}: store"), KNOWN))
+        }
+        _ if is_host_and_port(url) => {
+            Err(wrong("the store's URL has no scheme".to_owned(), format!("write redis://{url}")))
         }
         "" => Err(wrong(
             "the store's URL has no scheme".to_owned(),
-            "start it with memory:, redis:// or rediss://",
+            "start it with memory:, redis://, rediss:// or redis+unix://",
         )),
-        other => Err(wrong(
-            format!("unknown scheme \"{other}\" in the store's URL"),
-            "use memory:, redis:// or rediss://",
-        )),
+        other => Err(wrong(format!("unknown scheme \"{other}\" in the store's URL"), KNOWN)),
     }
+}
+
+const KNOWN: &str = "use memory:, redis://, rediss:// or redis+unix://";
+
+/// `127.0.0.1:6379`, and nothing that could be a secret.
+fn is_host_and_port(url: &str) -> bool {
+    let Some((host, port)) = url.rsplit_once(':') else { return false };
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
+    !host.is_empty() && host.chars().all(plain) && port.parse::<u16>().is_ok()
 }
 
 /// `memory:` is a store of its own, `memory:name` is shared by all who open that name in this process.
@@ -69,6 +79,6 @@ fn redis(_: &str, _: String, _: &ManagerBuilder) -> Result<Opened, LockError> {
     Err(wrong("this build has no Redis store".to_owned(), "switch on the feature \"redis\" of distlock"))
 }
 
-fn wrong(detail: String, remedy: &'static str) -> LockError {
+fn wrong(detail: String, remedy: impl Into<Cow<'static, str>>) -> LockError {
     LockError::new(ErrorKind::Config, "connect").detail(detail).remedy(remedy)
 }

@@ -16,7 +16,17 @@ async fn a_failure_to_connect_says_what_and_why_once() {
         (&*wrong_database, "CONFIG", "DB index is out of range"),
         ("redis://h/?ttl=5s", "CONFIG", "unknown parameter \"ttl\""),
         ("rediss://h/?ca=/nowhere.pem", "CONFIG", "ca=/nowhere.pem: No such file"),
-        ("h:6379", "CONFIG", "unknown scheme \"h\""),
+        ("127.0.0.1:6379", "CONFIG", "no scheme (write redis://127.0.0.1:6379)"),
+        (
+            "reddis://h",
+            "CONFIG",
+            "unknown scheme \"reddis\" in the store's URL (use memory:, redis://, rediss:// or redis+unix://)",
+        ),
+        (
+            "redis://s3cret@h",
+            "CONFIG",
+            "user without password; for a password alone write redis://:password@host",
+        ),
         ("memory:?ttl=5s", "CONFIG", "memory: takes no parameters"),
     ] {
         let error = LockManager::connect(url).await.unwrap_err();

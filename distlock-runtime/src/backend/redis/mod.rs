@@ -66,6 +66,7 @@ impl RedisBackend {
     /// # Errors
     /// `Config` for a wrong namespace, unreadable certificate files, or TLS without the feature `redis-tls`.
     pub fn open(options: &RedisOptions, clock: Clock) -> Result<Arc<Self>, BackendError> {
+        options.check_credentials()?;
         let namespace = Namespace::new(options.checked_namespace()?);
         let dialer =
             Dialer::new(options.connection_info()?, options.address(), options.connect_limit(), clock);

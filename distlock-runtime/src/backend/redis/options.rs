@@ -59,7 +59,7 @@ impl RedisOptions {
         Self::at(Address::Unix(path.into()))
     }
 
-    /// From `redis://[user[:password]@]host[:port][/database][?parameters]`, `rediss://…` (TLS) or
+    /// From `redis://[[user]:password@]host[:port][/database][?parameters]`, `rediss://…` (TLS) or
     /// `redis+unix:///path/to/socket[?parameters]`.
     ///
     /// Parameters: `namespace`, `label`, `connect_timeout` (such as `5s`); for TLS `ca`, `cert`, `key` (paths of PEM files); for
@@ -90,7 +90,7 @@ impl RedisOptions {
         self
     }
 
-    /// The ACL user.
+    /// The ACL user. Takes a [`password`](Self::password) too.
     #[must_use]
     pub fn username(mut self, name: impl Into<String>) -> Self {
         self.username = Some(name.into());
@@ -173,6 +173,14 @@ impl RedisOptions {
             ca: None,
             client_certificate: None,
         }
+    }
+
+    /// The server's `AUTH` takes a password, alone or with a user: a user alone would be left out without a word.
+    pub(super) fn check_credentials(&self) -> Result<(), BackendError> {
+        if self.username.is_some() && self.password.is_none() {
+            return Err(config("user without password; for a password alone write redis://:password@host"));
+        }
+        Ok(())
     }
 
     /// Where the server is, without credentials.

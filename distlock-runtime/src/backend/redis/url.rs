@@ -17,6 +17,9 @@ const SOCKET: &[&str] = &["db", "password", "user"];
 
 pub(super) fn parse(text: &str) -> Result<RedisOptions, BackendError> {
     // The text may hold a password: it is never quoted in an error.
+    if authority(text).contains(',') {
+        return Err(config("the redis URL names several servers; this version knows one node only"));
+    }
     let url = Url::parse(text).map_err(|error| match error {
         url::ParseError::InvalidPort => config("the port of the redis URL is not a number from 1 to 65535"),
         error => config(format!("the redis URL can't be read: {error}")),
@@ -34,7 +37,16 @@ pub(super) fn parse(text: &str) -> Result<RedisOptions, BackendError> {
     if url.fragment().is_some() {
         return Err(config("a redis URL takes nothing behind '#'; percent-encode it in user and password"));
     }
-    parameters(&url, options)
+    let options = parameters(&url, options)?;
+    options.check_credentials()?;
+    Ok(options)
+}
+
+/// Host and port, as they stand.
+fn authority(text: &str) -> &str {
+    let behind = text.split_once("://").map_or("", |(_, behind)| behind);
+    let authority = behind.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.rsplit('@').next().unwrap_or_default()
 }
 
 fn network(url: &Url) -> Result<RedisOptions, BackendError> {
@@ -75,6 +87,7 @@ fn socket(url: &Url) -> Result<RedisOptions, BackendError> {
 fn parameters(url: &Url, mut options: RedisOptions) -> Result<RedisOptions, BackendError> {
     let scheme = url.scheme();
     let own = if scheme == "redis+unix" { SOCKET } else { TLS };
+    check_escapes("parameters", url.query().unwrap_or_default())?;
     let (mut seen, mut certificate, mut key) = (Vec::new(), None, None);
     for (name, value) in url.query_pairs() {
         if !COMMON.contains(&&*name) && !own.contains(&&*name) {
@@ -124,9 +137,22 @@ fn database(text: &str) -> Result<u32, BackendError> {
 }
 
 fn decoded<'a>(what: &str, text: &'a str) -> Result<Cow<'a, str>, BackendError> {
+    check_escapes(what, text)?;
     percent_decode_str(text)
         .decode_utf8()
         .map_err(|_| config(format!("the {what} of the redis URL is not UTF-8 once decoded")))
+}
+
+/// Decoding would take a `%` that begins no escape as it is, and a password would be another than was meant.
+fn check_escapes(what: &str, text: &str) -> Result<(), BackendError> {
+    let is_escape =
+        |behind: &str| behind.len() >= 2 && behind.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
+    if text.split('%').skip(1).all(is_escape) {
+        return Ok(());
+    }
+    Err(config(format!(
+        "a '%' in the {what} of the redis URL begins no escape such as %2F; a plain '%' is written %25"
+    )))
 }
 
 #[cfg(test)]
@@ -181,6 +207,14 @@ mod tests {
             ("redis://h?connect_timeout=soon", &["connect_timeout=soon"]),
             ("redis://h?connect_timeout=0s", &["connect_timeout=0s"]),
             ("localhost:6379", &["redis://"]),
+            ("redis://locks@h", &["user without password", "redis://:password@host"]),
+            ("rediss://s3cret@h:1/2", &["user without password"]),
+            ("redis+unix:///s?user=locks", &["user without password"]),
+            ("redis://u:p%ZZ@h", &["the password", "%25"]),
+            ("redis://u%:p@h", &["the user", "%25"]),
+            ("redis+unix:///s?user=u&password=100%", &["the parameters", "%25"]),
+            ("redis://a:1,b:2", &["one node only"]),
+            ("redis://u:p@a,b/1", &["one node only"]),
             ("", &["can't be read"]),
         ] {
             let error = parse(url).unwrap_err();
@@ -193,9 +227,15 @@ mod tests {
 
     #[test]
     fn a_password_never_shows_in_an_error() {
-        for url in
-            ["redis://u:hunter2@h:x", "redis://u:hunter2@h/x?y=z", "redis://u:hunter2@", "foo://u:hunter2@h"]
-        {
+        for url in [
+            "redis://u:hunter2@h:x",
+            "redis://u:hunter2@h/x?y=z",
+            "redis://u:hunter2@",
+            "foo://u:hunter2@h",
+            "redis://u:hunter2%ZZ@h",
+            "redis://hunter2@h",
+            "redis://:hunter2@a,b",
+        ] {
             let error = parse(url).unwrap_err();
             assert!(!format!("{error:?}").contains("hunter2"), "{error}");
         }

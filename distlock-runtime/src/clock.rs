@@ -66,6 +66,10 @@ pub enum Clock {
     /// `CLOCK_BOOTTIME` (Linux), else the system's monotonic clock.
     System,
     /// tokio's clock, which tests can pause and advance. Only inside a tokio runtime.
+    ///
+    /// For a store that is given to `testkit::paused_on`. The builder's [`backend`](crate::ManagerBuilder::backend) is no
+    /// substitute: such a manager judges leases by the system's clock and renews them from a thread of its own, neither of
+    /// which stands still, so paused time would move the store alone.
     Tokio,
 }
 

@@ -67,7 +67,7 @@ async fn a_life(locks: &LockManager, store: &Faulty, id: usize) {
 async fn lives(count: usize) {
     let store = Faulty::new(MemoryBackend::new(Clock::Tokio, "here"), Clock::Tokio);
     assert_eq!(store.name(), "memory");
-    let locks = testkit::paused(store.clone());
+    let locks = testkit::paused_on(store.clone(), LockManager::builder());
     for id in 0..count {
         a_life(&locks, &store, 471_100 + id).await;
     }

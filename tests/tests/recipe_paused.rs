@@ -76,7 +76,7 @@ async fn a_process_that_was_stopped_does_not_go_on() {
 async fn a_store_in_trouble_stops_one_process_and_not_the_other() {
     let open = |label: &str| {
         let store = Faulty::new(MemoryBackend::named("recipe", Clock::Tokio, label), Clock::Tokio);
-        (store.clone(), testkit::paused(store))
+        (store.clone(), testkit::paused_on(store, LockManager::builder()))
     };
     let ((store, one), (_, two)): ((_, LockManager), (_, LockManager)) = (open("one"), open("two"));
     let reports = Reports::default();

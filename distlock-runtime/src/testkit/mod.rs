@@ -34,7 +34,7 @@
 //! ```
 //!
 //! * Code with `#[distributed_lock]` finds the manager through `locks.scope(future)`.
-//! * Two processes are two managers on one store: `MemoryBackend::named` and [`paused`].
+//! * Two processes are two managers on one store: `MemoryBackend::named` and [`paused_on`].
 //! * A store that is down, slow or forgetful is [`Faulty`].
 //! * `tokio::time::sleep` lets the watchdog do its work on the way; `tokio::time::advance` jumps, as a process does that was
 //!   stopped, so a jump beyond the ttl loses the lock.
@@ -49,7 +49,7 @@ mod faulty;
 use std::sync::Arc;
 
 use crate::backend::Backend;
-use crate::manager::LockManager;
+use crate::manager::{LockManager, ManagerBuilder};
 
 pub use conformance::conformance;
 pub use faulty::{Call, Fault, Faulty};
@@ -79,14 +79,37 @@ pub use faulty::{Call, Fault, Faulty};
 /// Outside of a tokio runtime.
 #[must_use]
 pub fn memory_paused() -> LockManager {
-    LockManager::builder().paused().connect_lazily("memory:").expect("memory: needs nothing")
+    paused(LockManager::builder())
 }
 
-/// As [`memory_paused`], on a store of your own. It must use [`Clock::Tokio`](crate::Clock::Tokio).
+/// As [`memory_paused`], with the builder's ttl, wait, label and bounds.
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// use std::time::Duration;
+/// use distlock::{LockManager, testkit};
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), distlock_runtime::LockError> {
+/// let locks = testkit::paused(LockManager::builder().label("test").ttl(Duration::from_secs(2)));
+/// let guard = locks.mutex("job").lock().await?;
+/// tokio::time::advance(Duration::from_secs(3)).await;
+/// assert!(!guard.is_valid(), "a pause longer than two seconds");
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Panics
-/// Outside of a tokio runtime.
+/// Outside of a tokio runtime, and for a ttl beyond its bounds.
 #[must_use]
-pub fn paused(backend: Arc<dyn Backend>) -> LockManager {
-    LockManager::builder().paused().launch(backend).expect("nothing to connect to")
+pub fn paused(builder: ManagerBuilder) -> LockManager {
+    builder.paused().connect_lazily("memory:").expect("memory: needs nothing, and the ttl is in its bounds")
+}
+
+/// As [`paused`], on a store of your own. It must use [`Clock::Tokio`](crate::Clock::Tokio).
+///
+/// # Panics
+/// Outside of a tokio runtime, and for a ttl beyond its bounds.
+#[must_use]
+pub fn paused_on(backend: Arc<dyn Backend>, builder: ManagerBuilder) -> LockManager {
+    builder.paused().launch(backend).expect("nothing to connect to, and the ttl is in its bounds")
 }

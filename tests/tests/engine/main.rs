@@ -25,7 +25,7 @@ fn ms(millis: u64) -> Duration {
 
 fn store() -> (Arc<Faulty>, LockManager) {
     let store = Faulty::new(MemoryBackend::new(Clock::Tokio, "here"), Clock::Tokio);
-    (store.clone(), testkit::paused(store))
+    (store.clone(), testkit::paused_on(store, LockManager::builder()))
 }
 
 /// Whether the store has the lock, past all faults.

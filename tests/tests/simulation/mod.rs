@@ -106,7 +106,7 @@ async fn play(mut random: Rng, seed: u64, broken: Option<Rule>) -> Findings {
             Some(rule) => Arc::new(Bent::new(store.clone(), rule, random.fork())),
             None => store.clone(),
         };
-        let locks = testkit::paused(backend);
+        let locks = testkit::paused_on(backend, LockManager::builder());
         for _ in 0..TASKS {
             tasks.spawn(contend(locks.clone(), record.clone(), end, random.fork()));
         }

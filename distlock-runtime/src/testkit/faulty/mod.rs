@@ -20,12 +20,12 @@ use crate::token::OwnerToken;
 ///
 /// ```
 /// use std::time::Duration;
-/// use distlock_runtime::{Clock, testkit::{self, Call, Fault, Faulty}};
+/// use distlock_runtime::{Clock, LockManager, testkit::{self, Call, Fault, Faulty}};
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), distlock_runtime::LockError> {
 /// use distlock_runtime::backend::memory::MemoryBackend;
 /// let store = Faulty::new(MemoryBackend::new(Clock::Tokio, "tests"), Clock::Tokio);
-/// let locks = testkit::paused(store.clone());
+/// let locks = testkit::paused_on(store.clone(), LockManager::builder());
 /// let guard = locks.mutex("job").lock().await?;
 /// store.next(Call::Renew, Fault::LoseReply);
 /// tokio::time::sleep(Duration::from_secs(60)).await;

@@ -99,7 +99,7 @@ impl Account {
         // What was sent has led to an execution, or was told why not. Nothing is lost, nothing comes from nowhere.
         let accounted = totals.executions + totals.replays + totals.conflicts + totals.mismatches;
         if accounted != totals.requests {
-            broken.push(format!("{} requests, but {accounted} accounted for", totals.requests));
+            broken.push(format!("{}, but {accounted} accounted for", number_of(totals.requests, "request")));
         }
         counted(broken)
     }
@@ -107,6 +107,11 @@ impl Account {
     fn entries(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// "1 key", "2 keys".
+pub(crate) fn number_of(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
 /// The same said often is said once.

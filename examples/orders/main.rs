@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use account::Account;
+use account::{Account, number_of};
 use anyhow::Context;
 use client::Client;
 use ledger::Ledger;
@@ -64,10 +64,14 @@ async fn run() -> anyhow::Result<bool> {
         options.store()
     );
     let broken = if options.serve {
-        serve(&a).await?;
+        serve(&a, &b).await?;
         stop(a, b).await?;
         let seen = ledger.seen();
-        println!("{} payments were executed, {} overlaps", seen.executions, seen.overlaps.len());
+        println!(
+            "executed: {}, seen: {}",
+            number_of(seen.executions, "payment"),
+            number_of(seen.overlaps.len(), "overlap")
+        );
         seen.broken()
     } else {
         let account = play(&options, &ledger, &a, &b).await?;
@@ -109,18 +113,28 @@ async fn stop(a: Replica, b: Replica) -> anyhow::Result<()> {
 }
 
 /// Stays up until it is told to end.
-async fn serve(replica: &Replica) -> anyhow::Result<()> {
-    let url = format!("http://{}/orders/42/pay", replica.address);
+async fn serve(a: &Replica, b: &Replica) -> anyhow::Result<()> {
     let key = format!("try-{:08x}", fastrand::u32(..));
-    let curl = |amount: u32| {
+    let curl = |replica: &Replica, key: &str, amount: u32| {
         format!(
-            "curl -i {url} -H 'content-type: application/json' -H 'idempotency-key: {key}' -d '{{\"amount\": {amount}}}'"
+            "curl -i http://{}/orders/42/pay -H 'content-type: application/json' -H 'idempotency-key: {key}' \
+             -d '{{\"amount\": {amount}}}'",
+            replica.address
         )
     };
     println!("\n# a payment; again, it is a replay with `idempotent-replayed: true` and the same payment");
-    println!("{}", curl(5));
+    println!("{}", curl(a, &key, 5));
+    println!("\n# the same key on the other replica: a replay too");
+    println!("{}", curl(b, &key, 5));
     println!("\n# another amount under the same key is refused with 422");
-    println!("{}", curl(500));
+    println!("{}", curl(a, &key, 500));
+    println!(
+        "\n# the lock: two payments of one order at once, one on each replica, each with a key of its own; both are"
+    );
+    println!(
+        "# executed, one after the other, the later one with the larger fencing token (new keys for another time)"
+    );
+    println!("{} & {}; wait", curl(a, &format!("{key}-a"), 5), curl(b, &format!("{key}-b"), 5));
     println!("\nCtrl-C ends it");
     tokio::signal::ctrl_c().await.context("listen for Ctrl-C")?;
     println!("finishing what is under way");

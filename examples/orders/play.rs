@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use tokio::task::JoinSet;
 
-use crate::account::Account;
+use crate::account::{Account, number_of};
 use crate::client::{Answer, Client, Wish};
 use crate::ledger::Ledger;
 
@@ -32,9 +32,9 @@ impl Stage {
             let scene = now.since(before);
             before = now;
             println!(
-                "   seen:     {} requests, {} keys: {} executed, {} replayed, {} \"in progress\", {} refused{extra}\n",
-                scene.requests,
-                scene.keys,
+                "   seen:     {}, {}: {} executed, {} replayed, {} answered \"in progress\" (409) and sent again, {} refused{extra}\n",
+                number_of(scene.requests, "request"),
+                number_of(scene.keys, "key"),
                 scene.executions,
                 scene.replays,
                 scene.conflicts,

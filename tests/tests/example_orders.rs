@@ -197,7 +197,7 @@ async fn serves(url: Option<&str>) {
     server.wait_line("the end of the hints", LIMIT, |l| l.contains("Ctrl-C").then_some(())).await.unwrap();
     let lines = server.lines();
     let curls: Vec<&String> = lines.iter().filter(|line| line.starts_with("curl ")).collect();
-    let [pay, mismatch] = curls[..] else { panic!("{lines:#?}") };
+    let [pay, elsewhere, mismatch, both] = curls[..] else { panic!("{lines:#?}") };
 
     let client = Client::new();
     let first = client.send(request(pay)).await;
@@ -209,6 +209,13 @@ async fn serves(url: Option<&str>) {
         (first.status, &first.body, first.lasting_headers()),
         (again.status, &again.body, again.lasting_headers())
     );
+    let there = client.send(request(elsewhere)).await;
+    assert!(there.is_replay() && there.body == first.body, "{}", there.text());
+    let (one, other) = both.trim_end_matches("; wait").split_once(" & ").expect("two at once");
+    let (one, other) = tokio::join!(client.send(request(one)), client.send(request(other)));
+    for paid in [one, other] {
+        assert_eq!((paid.status.as_u16(), paid.is_replay()), (200, false), "{}", paid.text());
+    }
     client.send(request(mismatch)).await.assert_problem(422, "key-reused");
     let mut keyless = request(pay);
     keyless.headers_mut().remove("idempotency-key");
@@ -216,7 +223,7 @@ async fn serves(url: Option<&str>) {
 
     kill_process(Pid::from_raw(server.pid().try_into().unwrap()).unwrap(), Signal::INT).unwrap();
     assert!(server.wait_exit(LIMIT).await.unwrap().success(), "{:#?}", server.lines());
-    assert_eq!(server.lines().last().unwrap(), "1 payments were executed, 0 overlaps");
+    assert_eq!(server.lines().last().unwrap(), "executed: 3 payments, seen: 0 overlaps");
 }
 
 #[tokio::test]

@@ -49,6 +49,22 @@ fn the_table_is_what_the_stores_say() {
     }
 }
 
+#[test]
+fn a_store_prints_its_column_of_the_table() {
+    let memory = MemoryBackend::new(Clock::System, "docs");
+    let redis = RedisBackend::open(&RedisOptions::new("localhost"), Clock::System).unwrap();
+    for promises in [memory.guarantees(), redis.guarantees()] {
+        let printed = promises.to_string();
+        let mut lines = printed.lines();
+        assert_eq!(lines.next(), Some(&*format!("| fault | {} |", promises.store)));
+        assert_eq!(lines.next(), Some("|---|---|"));
+        for fault in Fault::ALL {
+            assert_eq!(lines.next(), Some(&*format!("| {fault} | {} |", promises.under(*fault))));
+        }
+        assert_eq!(lines.next(), None);
+    }
+}
+
 /// Everything in one process, and yet: what is stopped between two awaits goes on, when its lease is another's already.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn procs_a_stopped_process_may_overlap_with_itself() {

@@ -105,7 +105,7 @@ impl Guarantees {
         self.promises[index]
     }
 
-    /// The Markdown table of several stores.
+    /// The Markdown table of several stores. A single one's is also its `Display`.
     #[must_use]
     pub fn table(stores: &[Self]) -> String {
         let mut text = String::from("| fault |");
@@ -122,5 +122,11 @@ impl Guarantees {
         }
         text.push('\n');
         text
+    }
+}
+
+impl fmt::Display for Guarantees {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Self::table(std::slice::from_ref(self)).trim_end())
     }
 }

@@ -36,6 +36,9 @@ use crate::queue::Seat;
 /// How many lifecycle events a slow listener may be behind.
 const EVENTS: usize = 1024;
 
+/// How a log without keys could tell which lock it was.
+const UNNAMED: &str = " (the key is logged at debug; name the lock with .template(…) to have that name here)";
+
 /// Bounds of what waits in this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -59,6 +62,8 @@ pub(crate) struct Engine {
     /// Releases on their way to the store.
     releasing: AtomicUsize,
     closing: AtomicBool,
+    /// The last renewals failed, and it was told.
+    outage: AtomicBool,
     /// Rung when the manager shuts down, so that tasks that ask the store go away.
     closed: Notify,
     events: broadcast::Sender<LockEvent>,
@@ -94,6 +99,7 @@ impl Engine {
             waiting: AtomicUsize::new(0),
             releasing: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
+            outage: AtomicBool::new(false),
             closed: Notify::new(),
             events: broadcast::channel(EVENTS).0,
         });
@@ -208,7 +214,8 @@ impl Engine {
             let view = self.queues.view(&lease.key);
             let template = view.map_or(crate::telemetry::NO_TEMPLATE, |view| view.template());
             crate::telemetry::lost(template, loss.label());
-            tracing::warn!(lock = template, reason = loss.label(), "lock lost: {}", loss.text());
+            let unnamed = if template == crate::telemetry::NO_TEMPLATE { UNNAMED } else { "" };
+            tracing::warn!(lock = template, reason = loss.label(), "lock lost: {}{unnamed}", loss.text());
             tracing::debug!(key = %lease.key, owner = ?lease.owner, "lost lease");
             self.emit(|| LockEvent::Lost { key: lease.key.clone(), reason: loss.label() });
         }

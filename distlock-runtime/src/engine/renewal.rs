@@ -1,6 +1,7 @@
 //! Renewal in batches, one chunk under way at a time: kind to the store and to its other clients.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::{Engine, Kept, LockEvent};
 use crate::backend::{BackendError, BackendErrorKind, RecordLease, Renewal};
@@ -90,9 +91,13 @@ fn apply(engine: &Arc<Engine>, chunk: &[Renew<Kept>], outcomes: Vec<Renewal>) {
             }
             Renewal::Unknown(error) => {
                 unknown += 1;
+                engine.outage(&error);
                 engine.failed(id, &renew.handle, &error);
             }
         }
+    }
+    if renewed > 0 {
+        engine.outage_is_over();
     }
     let store = engine.backend().name();
     telemetry::renewals(store, "renewed", renewed);
@@ -107,6 +112,23 @@ impl Engine {
         let mut plan = self.plan();
         plan.dog.renewed(id, sent, ttl);
         self.replan(&mut plan);
+    }
+
+    /// A renewal failed in the store: told once, until one works again.
+    fn outage(&self, error: &BackendError) {
+        if !self.outage.swap(true, Ordering::AcqRel) {
+            tracing::warn!(
+                store = self.backend().name(),
+                %error,
+                "a renewal failed: leases are lost at their deadline unless the store answers before; not repeated until one works"
+            );
+        }
+    }
+
+    fn outage_is_over(&self) {
+        if self.outage.swap(false, Ordering::AcqRel) {
+            tracing::info!(store = self.backend().name(), "renewals work again");
+        }
     }
 
     fn failed(&self, id: LeaseId, kept: &Kept, error: &BackendError) {

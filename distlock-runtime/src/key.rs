@@ -145,6 +145,8 @@ pub struct KeyWriter {
     head: String,
     /// Of the whole text, once it is longer than the bound.
     hash: Option<Box<Sha256>>,
+    /// How many there have been, for errors to name one.
+    values: usize,
     error: Option<LockError>,
 }
 
@@ -152,7 +154,7 @@ impl Default for KeyWriter {
     fn default() -> Self {
         let mut head = String::with_capacity(64);
         head.push(PLAIN);
-        Self { head, hash: None, error: None }
+        Self { head, hash: None, values: 0, error: None }
     }
 }
 
@@ -173,16 +175,14 @@ impl KeyWriter {
     /// Adds a value, escaped. An empty value makes [`finish`](Self::finish) fail: `order:` is no order's key.
     #[must_use]
     pub fn value<T: fmt::Display + ?Sized>(mut self, value: &T) -> Self {
+        self.values += 1;
         let mut sink = ValueSink { writer: &mut self, empty: true };
         let written = write!(sink, "{value}");
         let empty = sink.empty;
         if written.is_err() {
-            self.fail("a value of the lock key failed to format", "mend its Display implementation");
+            self.fail("failed to format", "mend its Display implementation");
         } else if empty {
-            self.fail(
-                "a value of the lock key is empty",
-                "check the arguments before the call, or use a default",
-            );
+            self.fail("is empty", "check the arguments before the call, or use a default");
         }
         self
     }
@@ -190,7 +190,7 @@ impl KeyWriter {
     /// The finished key.
     ///
     /// # Errors
-    /// `CONFIG` if a value was empty or couldn't be formatted, or if nothing was added.
+    /// `CONFIG` if a value was empty or couldn't be formatted (the text says which, counted from 1), or if nothing was added.
     pub fn finish(self) -> Result<LockKey, LockError> {
         if let Some(error) = self.error {
             return Err(error);
@@ -203,7 +203,7 @@ impl KeyWriter {
 
     fn fail(&mut self, what: &'static str, remedy: &'static str) {
         if self.error.is_none() {
-            self.error = Some(invalid(what, remedy));
+            self.error = Some(invalid(format!("value {} of the lock key {what}", self.values), remedy));
         }
     }
 
@@ -284,6 +284,7 @@ mod tests {
     #[test]
     fn empty_parts_are_refused() {
         assert_eq!(two("", "x").unwrap_err().kind(), ErrorKind::Config);
+        assert!(two("x", "").unwrap_err().to_string().contains("value 2 of the lock key is empty"));
         assert_eq!(LockKey::new("").unwrap_err().kind(), ErrorKind::Config);
         assert_eq!(LockKey::new("a\0b").unwrap_err().kind(), ErrorKind::Config);
         assert_eq!(KeyWriter::new().finish().unwrap_err().kind(), ErrorKind::Config);

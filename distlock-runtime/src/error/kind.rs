@@ -34,7 +34,7 @@ macro_rules! kinds {
 
 kinds! {
     /// `BUSY`: a single try found the lock held. Wait for it, or do something else.
-    Busy = "BUSY", "held by somebody else", retry: true;
+    Busy = "BUSY", "already held", retry: true;
     /// `CLOCK_DRIFT`: acquiring took so long that too little of the lease was left; it was given back. The store or
     /// the network is slow compared with the ttl: raise the ttl.
     ClockDrift = "CLOCK_DRIFT", "validity used up while acquiring", retry: true;

@@ -28,6 +28,8 @@ struct Shared {
     detail: Cow<'static, str>,
     remedy: Cow<'static, str>,
     holder: Option<Holder>,
+    /// The holder is this very process.
+    here: bool,
     held_for: Option<Duration>,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
@@ -61,6 +63,7 @@ impl LockError {
             detail: Cow::Borrowed(""),
             remedy: Cow::Borrowed(""),
             holder: None,
+            here: false,
             held_for: None,
             source: None,
         }))
@@ -92,6 +95,20 @@ impl LockError {
     pub fn held_by(mut self, holder: Holder) -> Self {
         self.0.holder = Some(holder);
         self
+    }
+
+    /// The holder, which is in this very process.
+    #[must_use]
+    pub(crate) fn held_here_by(mut self, holder: Holder) -> Self {
+        self.0.here = true;
+        self.held_by(holder)
+    }
+
+    /// More of what happened, behind what is there.
+    #[must_use]
+    pub(crate) fn adding(self, more: &str) -> Self {
+        let detail = format!("{}{more}", self.0.detail);
+        self.detail(detail)
     }
 
     /// How long the lock had been held when it was lost or found gone.
@@ -182,6 +199,7 @@ impl fmt::Display for LockError {
         }
         if let Some(holder) = &error.holder {
             match &holder.label {
+                Some(label) if error.here => write!(f, ", held by this process ({label})")?,
                 Some(label) => write!(f, ", held by {label}")?,
                 None => f.write_str(", held by another client")?,
             }

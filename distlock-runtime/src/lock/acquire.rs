@@ -24,6 +24,10 @@ const SINGLE_TRY: Duration = Duration::from_secs(2);
 /// The least that one command gets, even at the end of a budget.
 const LEAST_TRY: Duration = Duration::from_millis(20);
 
+/// What to do about a hold of this process in the way, which may be the asking task's own without being found as such.
+const HELD_HERE: &str = "if this task holds it by a bare guard, work in guard.run(…) and ask reentrant; if it was spawned by the \
+                         one that holds it, spawn locks.inherit(…); else wait for longer, or hold the lock for a shorter time";
+
 /// Acquires, and tells telemetry how it went.
 pub(super) async fn acquire(shared: Arc<Shared>, key: LockKey, options: Options) -> Result<Guard, LockError> {
     let clock = shared.engine.clock();
@@ -283,7 +287,7 @@ fn refused_error(engine: &Engine, key: &LockKey, refused: &Refused) -> LockError
         Refused::Busy => {
             let error = LockError::new(ErrorKind::Busy, "lock");
             match local_holder(engine, key) {
-                Some(holder) => error.held_by(holder),
+                Some(holder) => error.held_here_by(holder).remedy(HELD_HERE),
                 None => error.detail("another task of this process is acquiring it"),
             }
         }
@@ -291,8 +295,10 @@ fn refused_error(engine: &Engine, key: &LockKey, refused: &Refused) -> LockError
 }
 
 fn budget_error(engine: &Engine, key: &LockKey, blocked: Option<&Blocked>, budget: &Budget) -> LockError {
-    let holder = blocked.and_then(|blocked| blocked.holder.clone()).or_else(|| local_holder(engine, key));
-    if holder.is_none()
+    let elsewhere = blocked.and_then(|blocked| blocked.holder.clone());
+    let here = if elsewhere.is_none() { local_holder(engine, key) } else { None };
+    if elsewhere.is_none()
+        && here.is_none()
         && let Some(error) = engine.local_trouble(key)
     {
         return error.into_lock_error("lock", Some(key));
@@ -301,8 +307,9 @@ fn budget_error(engine: &Engine, key: &LockKey, blocked: Option<&Blocked>, budge
     let error = LockError::new(ErrorKind::Timeout, "lock")
         .detail(format!("waited {} ms", waited.as_millis()))
         .remedy("raise wait, hold the lock for a shorter time, or treat it as busy");
-    match holder {
-        Some(holder) => error.held_by(holder),
-        None => error,
+    match (here, elsewhere) {
+        (Some(holder), _) => error.held_here_by(holder).remedy(HELD_HERE),
+        (None, Some(holder)) => error.held_by(holder),
+        (None, None) => error,
     }
 }

@@ -60,6 +60,12 @@ impl LockSpec {
         }
     }
 
+    /// Says of a key that couldn't be made where it was written.
+    fn named<K>(&self, key: Result<K, LockError>) -> Result<K, LockError> {
+        let Self { template, function, .. } = self;
+        key.map_err(|error| error.adding(&format!(", in \"{template}\" of {function}")))
+    }
+
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
@@ -165,7 +171,7 @@ pub fn locked<B: Future>(
     let acquire = Box::pin(async move {
         let shared = match manager {
             Some(Manager(shared)) => shared,
-            None => current()?,
+            None => current(spec.function)?,
         };
         let mut options = shared.defaults.options();
         options.template = spec.template;
@@ -181,7 +187,7 @@ pub fn locked<B: Future>(
             Some(WaitSpec::For(length)) => Wait::For(length),
             Some(WaitSpec::Forever) => Wait::Forever,
         };
-        let outcome = acquire(shared, key?, options).await;
+        let outcome = acquire(shared, spec.named(key)?, options).await;
         if let Err(error) = &outcome {
             tracing::debug!(function = spec.function, %error, "not run");
         }

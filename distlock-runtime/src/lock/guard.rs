@@ -123,7 +123,9 @@ impl Guard {
         Scope::current().with_hold(self.hold()).wrap(future)
     }
 
-    /// Renews the lease now, to `ttl` if that is longer than its present length (later renewals keep the larger).
+    /// Renews the lease now, to `ttl` if that is longer than its present length. Later renewals keep the larger, and come
+    /// every third of it: a holder that crashes then blocks the others for that long, and a lock that was deleted or taken
+    /// by force is noticed later.
     ///
     /// # Errors
     /// `WATCHDOG_RENEWAL_FAILED` if the store has no such lease any more; `CONNECTION` if it doesn't answer (the

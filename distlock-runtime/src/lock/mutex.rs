@@ -94,7 +94,8 @@ impl Mutex {
         acquire::acquire(self.shared, self.key?, self.options).await
     }
 
-    /// Tries once, without waiting.
+    /// Tries once, without waiting for a holder. A store that doesn't answer is waited for: 2 s, or half of a shorter ttl, then
+    /// it is `CONNECTION`.
     ///
     /// # Errors
     /// `BUSY` (with the holder) when it is held; else as [`lock`](Self::lock).

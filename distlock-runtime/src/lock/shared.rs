@@ -51,11 +51,14 @@ pub(crate) fn installed() -> Option<Arc<Shared>> {
     INSTALLED.get().cloned()
 }
 
-/// The manager for code that names none: the task's scope, else the process default.
-pub(super) fn current() -> Result<Arc<Shared>, LockError> {
+/// The manager for a function that names none: the task's scope, else the process default.
+pub(super) fn current(function: &str) -> Result<Arc<Shared>, LockError> {
     Scope::current().manager().or_else(installed).ok_or_else(|| {
-        LockError::new(ErrorKind::Config, "lock").detail("no lock manager for this task").remedy(
-            "call locks.install() at start, wrap the call in locks.scope(…), or give the attribute locks = …",
-        )
+        LockError::new(ErrorKind::Config, "lock")
+            .detail(format!("no lock manager for this task, in {function}"))
+            .remedy(
+                "call locks.install() at start, wrap the call in locks.scope(…), or give the attribute locks = …; a spawned task \
+                 doesn't inherit a scope: spawn locks.inherit(…)",
+            )
     })
 }

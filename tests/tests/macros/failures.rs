@@ -216,3 +216,60 @@ async fn an_error_of_the_body_is_no_failure_of_the_lock() {
     let error = memory().await.scope(error_of_the_body()).await.expect_err("fails");
     assert_eq!(error.0, "the body's own");
 }
+
+#[distributed_lock(key = "tenant:<tenant>/order:<id>")]
+async fn of_tenant(tenant: &str, id: &str) -> Result<(), LockError> {
+    unreachable!("{tenant} {id}: no key or no manager")
+}
+
+#[tokio::test]
+async fn a_key_that_cannot_be_made_says_which_value_and_where() {
+    let error = memory().await.scope(of_tenant("a", "")).await.expect_err("no id");
+    assert_eq!(error.kind(), ErrorKind::Config);
+    let text = error.to_string();
+    for words in ["value 2", "empty", "\"tenant:<tenant>/order:<id>\"", "failures::of_tenant"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_manager_the_error_names_the_function_and_the_ways_to_one() {
+    let text = of_tenant("a", "b").await.expect_err("nothing is installed").to_string();
+    for words in ["failures::of_tenant", "locks.install()", "locks.scope(…)", "locks.inherit(…)"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_hold_of_this_process_in_the_way_is_said_to_be_one() {
+    let (locks, guard) = with_held_lock().await;
+    let label = guard_label(&locks).await;
+    for error in [
+        locks.scope(tries_once()).await.expect_err("held"),
+        locks.scope(waits_in_vain()).await.expect_err("held"),
+    ] {
+        let text = error.to_string();
+        for words in [&*format!("held by this process ({label})"), "guard.run(…)", "locks.inherit(…)"] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        assert!(!text.contains("somebody else"), "{text}");
+    }
+    // The remedy is one.
+    let again = guard.run(async { locks.mutex("held").reentrant().try_lock().await.map(drop) });
+    again.await.expect("not lost").expect("entered again");
+}
+
+#[tokio::test]
+async fn a_hold_of_another_manager_is_not_said_to_be_this_process() {
+    let (ours, theirs) = (LockManager::builder().label("ours"), LockManager::builder().label("theirs"));
+    let (ours, theirs) = (ours.connect("memory:elsewhere").await, theirs.connect("memory:elsewhere").await);
+    let (ours, theirs) = (ours.expect("in memory"), theirs.expect("in memory"));
+    let _guard = theirs.mutex("k").lock().await.expect("free");
+    let text = ours.mutex("k").try_lock().await.expect_err("held").to_string();
+    assert!(text.contains("held by theirs") && !text.contains("this process"), "{text}");
+}
+
+async fn guard_label(locks: &LockManager) -> String {
+    let state = locks.inspect("held").await.expect("in memory");
+    state.holder.and_then(|holder| holder.label).expect("held by a manager")
+}

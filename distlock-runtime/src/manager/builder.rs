@@ -61,7 +61,8 @@ impl ManagerBuilder {
         self
     }
 
-    /// Who this is, for people who look at a lock (default `host:pid`). A URL's `label=` goes first.
+    /// Who this is, for people who look at a lock (default `host:pid`). A URL's `label=` goes first. In Redis, blanks and
+    /// control characters of it become `_`, and it is cut after 64 bytes.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self

@@ -163,8 +163,9 @@ impl LockManager {
         Ok(states.into_iter().map(|state| self.with_local(state)).collect())
     }
 
-    /// Takes a lock from whoever holds it, and hands it on. The holder learns of it at its next renewal or check at the
-    /// latest; what it does until then only the fencing token can stop. Logged with the reason at `warn`.
+    /// Takes a lock from whoever holds it, and hands it on. A holder of this manager learns of it at once, any other at its
+    /// next renewal (every third of its ttl; its `check` and `is_valid` ask no store); what it does until then only the
+    /// fencing token can stop. Logged with the reason at `warn`.
     ///
     /// Returns who held it; `None` if it was free.
     ///

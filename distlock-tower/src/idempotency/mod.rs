@@ -38,7 +38,8 @@
 //! lease and is replaced, its late response is refused by the store and its client gets the successor's. Side effects of such a
 //! stalled handler are out of the layer's reach: compare [`Execution::fence`] where it writes.
 //!
-//! If the store can't be reached, requests with a key are refused with 503 unless [`StoreDown::RunUnprotected`] was chosen. If it
+//! If the store can't be reached, requests with a key are refused with 503 unless [`StoreDown::RunUnprotected`] was chosen. That takes
+//! 2 s at most: so long a claim is tried. If it
 //! goes away between execution and settlement, the client gets its response, and the settlement is tried again in the background
 //! while the claim lives.
 //!

@@ -24,7 +24,7 @@
 //! * The wait was in vain: 409 `lock-busy` with `Retry-After`; another status by [`busy_status`](LockLayerBuilder::busy_status).
 //! * The lease is lost while the handler runs: the handler is dropped, 503 `lock-lost`. While the body is sent: the body fails.
 //! * The client goes away: the handler is dropped where it stands and the lock is released.
-//! * The store can't be reached: 503 `store-unavailable`.
+//! * The store can't be reached for as long as the request may wait (without a wait: for 2 s): 503 `store-unavailable`.
 //!
 //! Inside an [`IdempotencyLayer`](crate::IdempotencyLayer) these answers are no results: a request that never got in is executed by the
 //! next try with its key, one that was stopped half-way has an unknown outcome.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::local::{LateAttempt, Parcel};
 use super::{Engine, Lease, LockEvent};
-use crate::backend::{BackendError, LeaseHandle, Released};
+use crate::backend::{Attempt, BackendError, LeaseHandle, Mode, Released};
 use crate::clock::Moment;
 use crate::error::{ErrorKind, LockError};
 use crate::key::LockKey;
@@ -162,7 +162,7 @@ pub(crate) struct Hold {
     engine: Arc<Engine>,
     lease: Arc<Lease>,
     view: Arc<View>,
-    seat: Seat,
+    seat: Option<Seat>,
     at_least: Option<Duration>,
     ended: bool,
 }
@@ -172,7 +172,7 @@ impl Hold {
         engine: Arc<Engine>,
         lease: Arc<Lease>,
         view: Arc<View>,
-        seat: Seat,
+        seat: Option<Seat>,
         at_least: Option<Duration>,
     ) -> Self {
         engine.emit(|| LockEvent::Acquired { key: lease.handle.key.clone(), token: view.token });
@@ -221,6 +221,36 @@ impl Hold {
         };
         drop(late);
         outcome.map(Some)
+    }
+
+    /// Changes how the lease is held. A success is another hold, with a token of its own; a failure gives this one back.
+    /// Dropped meanwhile, this hold is released.
+    pub(crate) async fn convert(mut self, to: Mode) -> Result<Self, (Self, LockError)> {
+        if let Err(error) = self.view.check() {
+            return Err((self, error));
+        }
+        let handle = self.lease.handle();
+        let key = handle.key.clone();
+        let patience = handle.ttl.as_duration() / 3;
+        let outcome = tokio::time::timeout(patience, self.engine.backend().convert(&handle, to)).await;
+        let error = match outcome {
+            Ok(Ok(Attempt::Granted(grant))) => {
+                let lease = LeaseHandle { mode: to, ..handle };
+                let next = self.engine.take_over(&self.lease, lease, &grant, self.view.template);
+                self.ended = true;
+                self.view.end();
+                return Ok(next);
+            }
+            Ok(Ok(_)) => LockError::new(ErrorKind::Busy, "convert")
+                .for_key(&key)
+                .detail("others hold a share or wait")
+                .remedy("release it and acquire anew"),
+            Ok(Err(error)) => error.into_lock_error("convert", Some(&key)),
+            Err(_) => LockError::new(ErrorKind::Connection, "convert")
+                .for_key(&key)
+                .detail(format!("no reply within {} ms", patience.as_millis())),
+        };
+        Err((self, error))
     }
 
     fn end(&mut self) -> Ending {

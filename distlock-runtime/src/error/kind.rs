@@ -50,6 +50,9 @@ kinds! {
     /// `KEY_CONFLICT`: the name holds something else in the store, or another kind of lock. Nothing was deleted; choose
     /// another key or namespace.
     KeyConflict = "KEY_CONFLICT", "the key is used for something else", retry: false;
+    /// `LIMIT_MISMATCH`: the semaphore is in use with another limit. Use one limit everywhere, or change it on purpose with
+    /// `resize`.
+    LimitMismatch = "LIMIT_MISMATCH", "the semaphore has another limit", retry: false;
     /// `WATCHDOG_RENEWAL_FAILED`: the lease was lost under the holder. Check what was done since, with the fencing token
     /// at the resource.
     Lost = "WATCHDOG_RENEWAL_FAILED", "lock lost", retry: false;

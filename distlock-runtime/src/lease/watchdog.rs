@@ -87,6 +87,11 @@ impl<H: Watched> Watchdog<H> {
         self.entries.insert(id, entry);
     }
 
+    /// Until when a lease may be held (`max_hold`), if there is a bound.
+    pub(crate) fn stop_at(&self, id: LeaseId) -> Option<Moment> {
+        self.entries.get(&id).map(|entry| entry.stop_at).filter(|stop_at| *stop_at != Moment::NEVER)
+    }
+
     /// Renew this one at the next occasion, whatever its schedule says.
     pub(crate) fn hurry(&mut self, id: LeaseId, now: Moment) {
         if let Some(entry) = self.entries.get_mut(&id)

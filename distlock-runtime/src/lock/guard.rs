@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::options::OnLost;
-use super::run::Run;
+use super::run::{Leash, Run};
 use super::scope::{Scope, Scoped};
-use crate::backend::{Released, Renewal};
+use crate::backend::{Mode, Released, Renewal};
 use crate::engine::{Hold, View};
 use crate::error::{ErrorKind, LockError};
 use crate::key::LockKey;
@@ -125,7 +125,7 @@ impl Guard {
     /// # Cancel safety
     /// Dropping it drops the future; the guard still holds the lock.
     pub fn run<F: Future>(&self, future: F) -> Run<'_, F> {
-        Run::new(self, OnLost::Cancel, future)
+        Run::new(Leash::new(self.hold(), OnLost::Cancel), future)
     }
 
     /// Polls a future in the guard's lock scope, without stopping it on loss.
@@ -166,6 +166,28 @@ impl Guard {
             None => Err(LockError::new(ErrorKind::Connection, "extend")
                 .for_key(self.key())
                 .detail(format!("no reply within {} ms", patience.as_millis()))),
+        }
+    }
+
+    /// Changes how a read/write lock is held. On an error this guard comes back, also where the outcome isn't known.
+    pub(super) async fn convert(mut self, to: Mode) -> Result<Self, (Self, LockError)> {
+        let hold = self.hold.take().expect("present until the guard is released");
+        let hold = match Arc::try_unwrap(hold) {
+            Ok(hold) => hold,
+            Err(shared) => {
+                self.hold = Some(shared);
+                let error = LockError::new(ErrorKind::Deadlock, "convert")
+                    .for_key(self.key())
+                    .detail("other guards share this hold and rely on how it is held");
+                return Err((self, error));
+            }
+        };
+        match hold.convert(to).await {
+            Ok(hold) => Ok(Self::new(Arc::new(hold))),
+            Err((hold, error)) => {
+                self.hold = Some(Arc::new(hold));
+                Err((self, error))
+            }
         }
     }
 

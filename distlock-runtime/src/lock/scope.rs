@@ -10,7 +10,8 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 
 use super::Shared;
-use crate::engine::{Engine, Hold};
+use crate::backend::Mode;
+use crate::engine::{Engine, Hold, Lease};
 use crate::key::LockKey;
 
 tokio::task_local! {
@@ -63,6 +64,20 @@ impl Scope {
     /// The hold on this key of this manager, if the code is under one.
     pub(super) fn find(&self, engine: &Arc<Engine>, key: &LockKey) -> Option<Arc<Hold>> {
         self.live().find(|hold| Arc::ptr_eq(hold.engine(), engine) && hold.lease().handle.key == *key)
+    }
+
+    /// The leases of this manager that the code is under, permits of semaphores aside.
+    pub(super) fn leases(&self, engine: &Arc<Engine>) -> Vec<Arc<Lease>> {
+        self.live()
+            .filter(|hold| Arc::ptr_eq(hold.engine(), engine))
+            .map(|hold| hold.lease().clone())
+            .filter(|lease| !matches!(lease.handle.mode, Mode::Permits { .. }))
+            .collect()
+    }
+
+    /// Whether the code is under a valid hold of this key, of whatever manager.
+    pub(super) fn holds(&self, key: &LockKey) -> bool {
+        self.live().any(|hold| hold.lease().handle.key == *key && hold.view().is_valid())
     }
 
     fn live(&self) -> impl Iterator<Item = Arc<Hold>> {

@@ -1,9 +1,9 @@
 //! Waiting on a store that stumbles.
 
 use distlock_runtime::{
-    ErrorKind, LockKey,
-    backend::{AcquireRequest, BackendErrorKind, Mode},
-    testkit::{Call, Fault},
+    Clock, ErrorKind, LockKey, LockManager,
+    backend::{AcquireRequest, BackendErrorKind, Mode, memory::MemoryBackend},
+    testkit::{self, Call, Fault},
 };
 use distlock_runtime::{OwnerToken, Ttl};
 use tokio::time::Instant;
@@ -85,4 +85,69 @@ async fn held_and_down_are_told_apart_for_everyone_in_line() {
     }
     store.heal();
     crate::until("no waiter", async || store.inner().inspect(&rival.key).await.unwrap().waiters == 0).await;
+}
+
+/// A process hands a lock on among its tasks for a slice of 5 ms; then the others have their turn.
+#[tokio::test(start_paused = true)]
+async fn a_process_keeps_a_lock_to_itself_for_a_slice_only() {
+    let open = |label: &str| {
+        let memory = MemoryBackend::named("slices", Clock::Tokio, label);
+        testkit::paused_on(std::sync::Arc::new(memory), LockManager::builder())
+    };
+    let (busy, other) = (open("busy"), open("other"));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let locks = busy.clone();
+        tasks.spawn(async move {
+            loop {
+                let guard = locks.mutex(KEY).wait_forever().lock().await.unwrap();
+                tokio::time::sleep(ms(1)).await;
+                drop(guard);
+            }
+        });
+    }
+    tokio::time::sleep(ms(50)).await;
+    for round in 0..20 {
+        let start = Instant::now();
+        let guard = other.mutex(KEY).wait_forever().lock().await.unwrap();
+        let took = start.elapsed();
+        // The slice, and the section that is on when it ends.
+        assert!(took <= ms(8), "round {round}: {took:?}");
+        guard.release().await.unwrap();
+    }
+    tasks.shutdown().await;
+}
+
+/// What a task gets from another one has as much left as what it would get from the store.
+#[tokio::test(start_paused = true)]
+async fn a_lease_with_little_left_is_not_handed_on() {
+    let (store, locks) = store();
+    let mutex = || locks.mutex(KEY).ttl(ms(10_000));
+    // Else the watchdog mends at once what came late.
+    store.always(Call::Renew, Fault::LoseRequest);
+    let (mut late, mut handed) = (0, 0);
+    // Granted so late that it just counts: half of the ttl and a few ms are left, which pass within the slice of a hand-off.
+    for delay in 4_885..4_900 {
+        let rival = rival(60_000);
+        store.inner().try_acquire(&rival).await.unwrap();
+        let first = tokio::spawn(mutex().lock());
+        tokio::task::yield_now().await;
+        let second = tokio::spawn(mutex().lock());
+        tokio::task::yield_now().await;
+        // The first asks again, with the second behind it.
+        store.next(Call::TryAcquire, Fault::DelayReply(ms(delay)));
+        store.inner().release(&rival.lease(), None).await.unwrap();
+        let guard = first.await.unwrap().unwrap();
+        late += usize::from(guard.remaining() < ms(5_000));
+        tokio::time::sleep(ms(3)).await;
+        let left = guard.remaining();
+        drop(guard);
+        let heir = second.await.unwrap().unwrap();
+        let handed_on = heir.remaining() <= left;
+        handed += usize::from(handed_on);
+        // Half of the ttl, less the guard of 5 %.
+        assert!(!handed_on || left >= ms(4_500), "handed on with {left:?} left");
+        heir.release().await.unwrap();
+    }
+    assert!(late > 5 && handed > 0, "{late} late, {handed} handed on");
 }

@@ -1,6 +1,12 @@
 //! How long it takes from the end of one hold to the next, between processes: I4 and I5.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use distlock_tests::procs::Worker;
 
@@ -37,6 +43,42 @@ async fn a_lock_is_handed_to_another_process_within_milliseconds() {
     println!("hand-over p50 {half:?}, p99 {most:?}");
     assert!(half <= ms(5), "p50 {half:?}");
     assert!(most <= ms(50), "p99 {most:?}");
+}
+
+/// A process whose tasks hand a lock on among themselves lets the others have it after each slice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_process_leaves_the_others_their_turn() {
+    let server = start();
+    let (busy, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let sections = Arc::new(AtomicUsize::new(0));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let (locks, sections) = (busy.clone(), sections.clone());
+        tasks.spawn(async move {
+            loop {
+                let guard = locks.mutex("contested").wait(LIMIT).lock().await.unwrap();
+                sections.fetch_add(1, Ordering::SeqCst);
+                drop(guard);
+            }
+        });
+    }
+    let count = || sections.load(Ordering::SeqCst);
+    let crowded = async || (count() > 100).then_some(());
+    distlock_tests::wait::until("the busy ones to be at it", LIMIT, crowded).await.unwrap();
+    let mut took = Vec::new();
+    let before = count();
+    for _ in 0..60 {
+        let asked = now();
+        let guard = other.mutex("contested").wait(LIMIT).lock().await.unwrap();
+        took.push(now() - asked);
+        guard.release().await.unwrap();
+    }
+    let meanwhile = count() - before;
+    tasks.shutdown().await;
+    took.sort();
+    println!("p50 {:?}, max {:?}, {meanwhile} sections meanwhile", took[30], took[59]);
+    assert!(took[30] <= ms(50) && took[59] <= ms(500), "{took:?}");
+    assert!(meanwhile > 60, "the busy ones had turns too: {meanwhile}");
 }
 
 /// A holder that is killed is in the way for its ttl and no longer.

@@ -69,18 +69,38 @@ pub(crate) enum Place {
     Wait(Waiting),
 }
 
-type Shard = HashMap<LockKey, Slot, RandomState>;
+#[derive(Default)]
+struct Shard {
+    slots: HashMap<LockKey, Slot, RandomState>,
+    /// What the store last failed with, until it answers again: tells "held" from "store down" to those who wait.
+    troubles: HashMap<LockKey, BackendError, RandomState>,
+}
 
 struct Slot {
     queue: Queue,
     view: Weak<View>,
-    /// What the store last failed with, until it answers again: tells "held" from "store down" to those who wait here.
-    trouble: Option<Box<BackendError>>,
 }
 
 impl Default for Slot {
     fn default() -> Self {
-        Self { queue: KeyQueue::new(), view: Weak::new(), trouble: None }
+        Self { queue: KeyQueue::new(), view: Weak::new() }
+    }
+}
+
+impl Shard {
+    fn queue(&mut self, key: &LockKey) -> Option<&mut Queue> {
+        self.slots.get_mut(key).map(|slot| &mut slot.queue)
+    }
+
+    fn remove(&mut self, key: &LockKey) {
+        self.slots.remove(key);
+        self.settle(key);
+    }
+
+    fn settle(&mut self, key: &LockKey) {
+        if !self.troubles.is_empty() {
+            self.troubles.remove(key);
+        }
     }
 }
 
@@ -103,7 +123,7 @@ impl LocalQueues {
     /// Runs an event through a key's queue and takes the place away if nothing is left in it.
     fn event(&self, key: &LockKey, event: impl FnOnce(&mut Queue) -> LocalStep) -> Option<LocalStep> {
         let mut shard = self.shard(key);
-        let step = event(&mut shard.get_mut(key)?.queue);
+        let step = event(shard.queue(key)?);
         if step.idle {
             shard.remove(key);
         }
@@ -114,7 +134,7 @@ impl LocalQueues {
     pub(super) fn dismiss(&self) {
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            for slot in shard.values_mut() {
+            for slot in shard.slots.values_mut() {
                 slot.queue.dismiss();
             }
         }
@@ -126,7 +146,7 @@ impl LocalQueues {
 
     /// The hold that has the key in this process.
     pub(crate) fn view(&self, key: &LockKey) -> Option<Arc<View>> {
-        self.shard(key).get(key)?.view.upgrade()
+        self.shard(key).slots.get(key)?.view.upgrade()
     }
 }
 
@@ -142,9 +162,10 @@ impl Engine {
             if self.is_closing() {
                 return Err(Refused::Closed);
             }
-            let queue = match shard.get_mut(key) {
+            let slots = &mut shard.slots;
+            let queue = match slots.get_mut(key) {
                 Some(slot) => &mut slot.queue,
-                None => &mut shard.entry(key.clone()).or_default().queue,
+                None => &mut slots.entry(key.clone()).or_default().queue,
             };
             let entry = queue.enter(seat, ask.want(), most, || {
                 let (sender, inbox) = oneshot::channel();
@@ -178,13 +199,13 @@ impl Engine {
 
     /// What the task that asks the store for this key last failed with.
     pub(crate) fn local_trouble(&self, key: &LockKey) -> Option<BackendError> {
-        self.queues.shard(key).get(key)?.trouble.as_deref().cloned()
+        self.queues.shard(key).troubles.get(key).cloned()
     }
 
     /// The lease that this process has on the key, and how many tasks wait behind it here.
     pub(crate) fn local_state(&self, key: &LockKey) -> Option<(Option<Arc<Lease>>, usize)> {
         let shard = self.queues.shard(key);
-        let queue = &shard.get(key)?.queue;
+        let queue = &shard.slots.get(key)?.queue;
         Some((queue.tenure().map(|tenure| tenure.lease.clone()), queue.waiting()))
     }
 
@@ -264,7 +285,7 @@ impl Engine {
         lease.handed_on();
         let key = lease.key.clone();
         let view = self.new_view(lease, token, seat, ask, now);
-        if let Some(slot) = self.queues.shard(&key).get_mut(&key) {
+        if let Some(slot) = self.queues.shard(&key).slots.get_mut(&key) {
             slot.view = Arc::downgrade(&view);
         }
         Hold::new(self.clone(), view)
@@ -371,8 +392,10 @@ impl Driver {
             return;
         }
         self.troubled = error.is_some();
-        if let Some(slot) = self.engine.queues.shard(&self.key).get_mut(&self.key) {
-            slot.trouble = error.cloned().map(Box::new);
+        let mut shard = self.engine.queues.shard(&self.key);
+        match error {
+            Some(error) => drop(shard.troubles.insert(self.key.clone(), error.clone())),
+            None => shard.settle(&self.key),
         }
     }
 
@@ -387,7 +410,7 @@ impl Driver {
     /// Tells the queue about the ticket; returns how many tokens to reserve.
     fn note(&self, ticket: Ticket) -> u32 {
         let mut shard = self.engine.queues.shard(&self.key);
-        let Some(Slot { queue, .. }) = shard.get_mut(&self.key) else { return 1 };
+        let Some(queue) = shard.queue(&self.key) else { return 1 };
         queue.driving(self.seat, ticket);
         // Who shares no lease needs no tokens to hand on; drawn for nothing they would outrun the counter's floor.
         if queue.waiting() > 0 && self.ask.want().shares { BLOCK } else { 1 }
@@ -416,7 +439,7 @@ impl Driver {
         engine.watch(id, Kept::Lock(lease.clone()), grant.sent, stop_at);
         let view = {
             let mut shard = engine.queues.shard(&self.key);
-            let slot = shard.get_mut(&self.key).expect("a driver keeps its slot");
+            let slot = shard.slots.get_mut(&self.key).expect("a driver keeps its slot");
             let token = slot.queue.granted(self.seat, tenure, block).expect("only the driver drives");
             let view = engine.new_view(lease, token, self.seat, self.ask, now);
             slot.view = Arc::downgrade(&view);
@@ -471,8 +494,8 @@ impl Drop for Waiting {
             return;
         }
         let mut shard = self.engine.queues.shard(&self.key);
-        if let Some(slot) = shard.get_mut(&self.key) {
-            slot.queue.leave(self.seat);
+        if let Some(queue) = shard.queue(&self.key) {
+            queue.leave(self.seat);
         }
         // News that are in the mailbox already are dropped with it, which undoes them.
     }

@@ -26,8 +26,6 @@ struct Entry<H> {
     handle: H,
     /// When to renew; `NEVER` while a renewal is under way.
     renew_at: Moment,
-    /// `max_hold`.
-    stop_at: Moment,
     failures: u32,
     /// This entry's place in `agenda`.
     planned: Moment,
@@ -35,11 +33,7 @@ struct Entry<H> {
 
 impl<H: Watched> Entry<H> {
     fn lost_at(&self) -> Moment {
-        self.handle.cell().valid_until().min(self.stop_at)
-    }
-
-    fn next(&self) -> Moment {
-        self.renew_at.min(self.lost_at())
+        self.handle.cell().valid_until()
     }
 }
 
@@ -68,26 +62,30 @@ pub(crate) struct Lost<H> {
     pub(crate) loss: Loss,
 }
 
+type Stops = HashMap<LeaseId, Moment, BuildHasherDefault<IdHasher>>;
+
 #[derive(Debug)]
 pub(crate) struct Watchdog<H> {
     entries: HashMap<LeaseId, Entry<H>, BuildHasherDefault<IdHasher>>,
     agenda: BTreeSet<(Moment, LeaseId)>,
+    /// `max_hold`, for those few that have one.
+    stops: Stops,
     seed: u64,
 }
 
 impl<H: Watched> Watchdog<H> {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { entries: HashMap::default(), agenda: BTreeSet::new(), seed }
+        Self { entries: HashMap::default(), agenda: BTreeSet::new(), stops: HashMap::default(), seed }
     }
 
     /// Takes on a lease that was granted by a command sent at `sent`.
     pub(crate) fn insert(&mut self, id: LeaseId, handle: H, sent: Moment, stop_at: Option<Moment>) {
         let renew_at = Deadline::of(handle.cell().ttl()).renew_at(sent, self.jitter(sent));
-        let stop_at = stop_at.unwrap_or(Moment::NEVER);
-        let mut entry = Entry { handle, renew_at, stop_at, failures: 0, planned: Moment::NEVER };
-        entry.planned = entry.next();
-        self.agenda.insert((entry.planned, id));
-        self.entries.insert(id, entry);
+        if let Some(stop_at) = stop_at {
+            self.stops.insert(id, stop_at);
+        }
+        self.entries.insert(id, Entry { handle, renew_at, failures: 0, planned: Moment::NEVER });
+        self.plan(id);
     }
 
     /// Renew this one at the next occasion, whatever its schedule says.
@@ -102,10 +100,7 @@ impl<H: Watched> Watchdog<H> {
 
     /// Forgets a lease: released, or lost. Replies that come later are ignored.
     pub(crate) fn remove(&mut self, id: LeaseId) -> bool {
-        match self.entries.remove(&id) {
-            Some(entry) => self.agenda.remove(&(entry.planned, id)),
-            None => false,
-        }
+        self.take_out(id).is_some()
     }
 
     /// When `due` should be called next.
@@ -120,6 +115,7 @@ impl<H: Watched> Watchdog<H> {
     /// Every lease now held, for shutdown.
     pub(crate) fn drain(&mut self, loss: Loss) -> Vec<Lost<H>> {
         self.agenda.clear();
+        self.stops.clear();
         self.entries.drain().map(|(_, entry)| Lost { handle: entry.handle, loss }).collect()
     }
 
@@ -138,12 +134,10 @@ impl<H: Watched> Watchdog<H> {
         for id in near {
             let Some(entry) = self.entries.get_mut(&id) else { continue };
             let deadline = Deadline::of(entry.handle.cell().ttl());
-            if entry.lost_at() <= now {
-                let loss = if entry.stop_at <= now { Loss::MaxHold } else { Loss::Expired };
-                if let Some(entry) = self.entries.remove(&id) {
-                    self.agenda.remove(&(entry.planned, id));
-                    due.lost.push(Lost { handle: entry.handle, loss });
-                }
+            let stopped = stop_of(&self.stops, id) <= now;
+            if stopped || entry.lost_at() <= now {
+                let loss = if stopped { Loss::MaxHold } else { Loss::Expired };
+                due.lost.extend(self.take_out(id).map(|entry| Lost { handle: entry.handle, loss }));
                 continue;
             }
             if entry.renew_at <= now + deadline.batch_window() {
@@ -187,9 +181,14 @@ impl<H: Watched> Watchdog<H> {
 
     /// The store says that the lease is gone. `None` if it was released meanwhile: then the absence is our own doing.
     pub(crate) fn gone(&mut self, id: LeaseId) -> Option<Lost<H>> {
+        self.take_out(id).map(|entry| Lost { handle: entry.handle, loss: Loss::Gone })
+    }
+
+    fn take_out(&mut self, id: LeaseId) -> Option<Entry<H>> {
         let entry = self.entries.remove(&id)?;
         self.agenda.remove(&(entry.planned, id));
-        Some(Lost { handle: entry.handle, loss: Loss::Gone })
+        self.stops.remove(&id);
+        Some(entry)
     }
 
     /// Spreads what was acquired one by one; what was renewed by one command stays together.
@@ -200,10 +199,14 @@ impl<H: Watched> Watchdog<H> {
     fn plan(&mut self, id: LeaseId) {
         if let Some(entry) = self.entries.get_mut(&id) {
             self.agenda.remove(&(entry.planned, id));
-            entry.planned = entry.next();
+            entry.planned = entry.renew_at.min(entry.lost_at()).min(stop_of(&self.stops, id));
             self.agenda.insert((entry.planned, id));
         }
     }
+}
+
+fn stop_of(stops: &Stops, id: LeaseId) -> Moment {
+    stops.get(&id).copied().unwrap_or(Moment::NEVER)
 }
 
 /// For ids, which are a counter. Neighbours stay neighbours, since what was acquired together is renewed together; groups

@@ -35,6 +35,12 @@ impl<H: Watched> Entry<H> {
     fn lost_at(&self) -> Moment {
         self.handle.cell().valid_until()
     }
+
+    /// When to look at it again.
+    fn plan(&mut self, stop_at: Moment) -> Moment {
+        self.planned = self.renew_at.min(self.lost_at()).min(stop_at);
+        self.planned
+    }
 }
 
 /// What is to be done now.
@@ -127,34 +133,30 @@ impl<H: Watched> Watchdog<H> {
             return due;
         }
         let horizon = now + Duration::from_secs(1);
-        let near = self.agenda.iter().enumerate();
-        let near =
-            near.take_while(|(place, (moment, _))| *moment <= now || (*place < BATCH && *moment <= horizon));
-        let near: Vec<LeaseId> = near.map(|(_, (_, id))| *id).collect();
-        for id in near {
+        let mut replanned = Vec::new();
+        while let Some((moment, id)) = self.agenda.first().copied()
+            && (moment <= now || (replanned.len() < BATCH && moment <= horizon))
+        {
+            self.agenda.pop_first();
             let Some(entry) = self.entries.get_mut(&id) else { continue };
-            let deadline = Deadline::of(entry.handle.cell().ttl());
-            let stopped = stop_of(&self.stops, id) <= now;
-            if stopped || entry.lost_at() <= now {
-                let loss = if stopped { Loss::MaxHold } else { Loss::Expired };
+            let stop_at = stop_of(&self.stops, id);
+            if stop_at <= now || entry.lost_at() <= now {
+                let loss = if stop_at <= now { Loss::MaxHold } else { Loss::Expired };
                 due.lost.extend(self.take_out(id).map(|entry| Lost { handle: entry.handle, loss }));
                 continue;
             }
+            let cell = entry.handle.cell();
+            let deadline = Deadline::of(cell.ttl());
             if entry.renew_at <= now + deadline.batch_window() {
                 due.lag = due.lag.max(now.since(entry.renew_at));
+                let timeout = deadline.attempt_timeout(now, cell.deadline());
+                due.renew.push(Renew { ttl: cell.wanted(), timeout, handle: entry.handle.clone() });
                 entry.renew_at = Moment::NEVER;
-                let timeout = deadline.attempt_timeout(now, entry.handle.cell().deadline());
-                due.renew.push(Renew {
-                    handle: entry.handle.clone(),
-                    ttl: entry.handle.cell().wanted(),
-                    timeout,
-                });
-                self.plan(id);
-            } else if entry.planned <= now {
-                // The deadline moved on since this was planned (an extension in the foreground).
-                self.plan(id);
             }
+            // Also where the deadline has moved on since this was planned (an extension in the foreground).
+            replanned.push((entry.plan(stop_at), id));
         }
+        self.agenda.extend(replanned);
         due
     }
 
@@ -199,8 +201,7 @@ impl<H: Watched> Watchdog<H> {
     fn plan(&mut self, id: LeaseId) {
         if let Some(entry) = self.entries.get_mut(&id) {
             self.agenda.remove(&(entry.planned, id));
-            entry.planned = entry.renew_at.min(entry.lost_at()).min(stop_of(&self.stops, id));
-            self.agenda.insert((entry.planned, id));
+            self.agenda.insert((entry.plan(stop_of(&self.stops, id)), id));
         }
     }
 }

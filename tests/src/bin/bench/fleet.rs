@@ -11,6 +11,7 @@ use redis::aio::MultiplexedConnection;
 use crate::contender::Kind;
 use crate::job::{Figures, Job};
 use crate::machine::Machine;
+use crate::stats::now;
 use crate::work::merge;
 
 /// A child says so often at least what it is at.
@@ -49,6 +50,7 @@ impl Fleet {
         let mut admin = self.server.admin().await?;
         let mut done = Vec::new();
         let mut phase = 0;
+        let mut start = (now(), 0.0);
         while done.len() < workers.len() {
             let what = format!("step {phase} of {:?} with {:?}", job.work, job.contender);
             let mut said = Vec::new();
@@ -62,8 +64,16 @@ impl Fleet {
             }
             phase += 1;
             match said[0].as_str() {
-                "ready" | "held" => self.start_counting(&mut admin).await?,
-                "end" => server = self.counted(&mut admin, job.contender).await?,
+                "ready" | "held" => {
+                    self.start_counting(&mut admin).await?;
+                    start = (now(), server_cpu_time(&mut admin).await?);
+                }
+                "end" => {
+                    let busy = server_cpu_time(&mut admin).await? - start.1;
+                    server = self.counted(&mut admin, job.contender).await?;
+                    let window = (now() - start.0) as f64 / 1e9;
+                    server.insert("server_cpu_percent".to_owned(), 100.0 * busy / window);
+                }
                 _ => {}
             }
             for (worker, line) in workers.iter().zip(&said) {
@@ -106,6 +116,15 @@ impl Fleet {
         ]
         .into())
     }
+}
+
+/// Seconds of CPU time that the server has used.
+async fn server_cpu_time(admin: &mut MultiplexedConnection) -> anyhow::Result<f64> {
+    let info: String = redis::cmd("INFO").arg("cpu").query_async(admin).await?;
+    let used = ["used_cpu_sys:", "used_cpu_user:"].map(|name| {
+        info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok()).unwrap_or_default()
+    });
+    Ok(used.iter().sum())
 }
 
 fn is_script(entry: &[redis::Value]) -> bool {

@@ -14,6 +14,8 @@ use crate::backend::PostedRelease;
 const BATCH: usize = 512;
 /// Least size that a batch is cut to.
 const CUT: usize = 4;
+/// From so many requests under way on there are three batches instead of two.
+const MANY: usize = 192;
 /// Most pipelines under way at a time: more would only make them smaller.
 const UNDER_WAY: usize = 4;
 
@@ -66,8 +68,7 @@ pub(super) async fn send_batches(
         let place = Arc::clone(&places).acquire_owned().await.expect("never closed");
         // Tasks that are ready now add theirs.
         tokio::task::yield_now().await;
-        // Half of what is under way: while the server works on one half, the callers of the other are served.
-        let size = (state.in_flight() / 2).clamp(CUT, BATCH);
+        let size = share_of(state.in_flight());
         while ops.len() < size
             && let Ok(op) = queue.try_recv()
         {
@@ -108,6 +109,13 @@ pub(super) async fn send_batches(
             }
         }
     }
+}
+
+/// How many of the requests under way leave together. While the server works on one part, the callers of another are
+/// served: half of few, because a batch has its price, a third of many, so that neither side ever waits.
+fn share_of(under_way: usize) -> usize {
+    let parts = if under_way < MANY { 2 } else { 3 };
+    (under_way / parts).clamp(CUT, BATCH)
 }
 
 fn finish(receivers: Vec<Receiver>, state: &State, replies: RedisResult<Vec<Value>>) {

@@ -48,11 +48,11 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// What the client itself sends; commands inside of scripts are counted by the server too.
+    /// What the client itself sends. The server counts the commands inside of scripts too, so this is rather too many.
     pub(crate) fn commands(self) -> &'static [&'static str] {
         match self {
             Self::Raw | Self::Rslock => &["set", "eval", "evalsha"],
-            _ => &["evalsha"],
+            _ => &["set", "incr", "incrby", "evalsha"],
         }
     }
 }

@@ -9,6 +9,7 @@ mod record;
 mod tower;
 
 use std::io::Write as _;
+use std::sync::OnceLock;
 
 use anyhow::bail;
 
@@ -16,13 +17,17 @@ use crate::contender::{
     Attribute, Awaited, Contender, Dropped, Kind, Raw, Rslock, Strict, TokioMutex, added_bytes,
 };
 use crate::job::{Figures, Job, Work};
+use crate::stats::{cpu_time, now};
 
 /// The key that all have.
 pub(crate) const KEY: &str = "bench:one";
 
+/// When the measurement began, and the CPU time used until then.
+static STARTED: OnceLock<(u64, u64)> = OnceLock::new();
+
 /// Does the job, and ends the process: what is held then lapses by itself.
 pub(crate) async fn run(job: Job) -> anyhow::Result<()> {
-    let figures = match (job.work, job.contender) {
+    let mut figures = match (job.work, job.contender) {
         (Work::Size, _) => {
             step("ready").await?;
             Figures::from([("added".to_owned(), added_bytes() as f64)])
@@ -40,6 +45,10 @@ pub(crate) async fn run(job: Job) -> anyhow::Result<()> {
         (_, Kind::TokioMutex) => locks::<TokioMutex>(&job).await?,
         (work, contender) => bail!("{contender:?} can't do {work:?}"),
     };
+    if let Some((start, cpu)) = STARTED.get() {
+        let share = (cpu_time() - cpu) as f64 / (now() - start) as f64;
+        figures.insert("client_cpu_percent".to_owned(), 100.0 * share);
+    }
     step("end").await?;
     println!("result {}", serde_json::to_string(&figures)?);
     std::process::exit(0)
@@ -61,6 +70,9 @@ async fn step(name: &str) -> anyhow::Result<()> {
     println!("{name}");
     std::io::stdout().flush()?;
     let line = tokio::task::spawn_blocking(|| std::io::stdin().lines().next()).await?;
+    if name == "ready" {
+        let _: Result<(), _> = STARTED.set((now(), cpu_time()));
+    }
     match line {
         Some(Ok(_)) => Ok(()),
         _ => bail!("nobody waits for the result"),

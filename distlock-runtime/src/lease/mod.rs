@@ -1,6 +1,7 @@
 //! Leases as seen from this process: how long they are valid, when to renew them, when they are lost. Pure state: the
 //! engine performs what these rooms decide.
 
+mod agenda;
 mod cell;
 mod deadline;
 mod watchdog;

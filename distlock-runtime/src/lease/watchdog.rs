@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 
+use super::agenda::Agenda;
 use super::{Deadline, LeaseCell, Loss};
 use crate::clock::Moment;
 use crate::ttl::Ttl;
@@ -27,7 +28,7 @@ struct Entry<H> {
     /// When to renew; `NEVER` while a renewal is under way.
     renew_at: Moment,
     failures: u32,
-    /// This entry's place in `agenda`.
+    /// Its note in the agenda, or its place among those under way.
     planned: Moment,
 }
 
@@ -36,9 +37,18 @@ impl<H: Watched> Entry<H> {
         self.handle.cell().valid_until()
     }
 
+    fn is_under_way(&self) -> bool {
+        self.renew_at == Moment::NEVER
+    }
+
+    /// Whether its note in the agenda is this one: others are void.
+    fn is_noted_at(&self, moment: Moment) -> bool {
+        self.planned == moment && !self.is_under_way()
+    }
+
     /// When to look at it again.
     fn plan(&mut self, stop_at: Moment) -> Moment {
-        self.planned = self.renew_at.min(self.lost_at()).min(stop_at);
+        self.planned = Agenda::due_at(self.renew_at.min(self.lost_at()).min(stop_at));
         self.planned
     }
 }
@@ -73,7 +83,10 @@ type Stops = HashMap<LeaseId, Moment, BuildHasherDefault<IdHasher>>;
 #[derive(Debug)]
 pub(crate) struct Watchdog<H> {
     entries: HashMap<LeaseId, Entry<H>, BuildHasherDefault<IdHasher>>,
-    agenda: BTreeSet<(Moment, LeaseId)>,
+    /// Whom to look at when; for leases whose renewal isn't under way.
+    agenda: Agenda,
+    /// Those whose renewal is, by their end.
+    under_way: BTreeSet<(Moment, LeaseId)>,
     /// `max_hold`, for those few that have one.
     stops: Stops,
     seed: u64,
@@ -81,7 +94,13 @@ pub(crate) struct Watchdog<H> {
 
 impl<H: Watched> Watchdog<H> {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { entries: HashMap::default(), agenda: BTreeSet::new(), stops: HashMap::default(), seed }
+        Self {
+            entries: HashMap::default(),
+            agenda: Agenda::default(),
+            under_way: BTreeSet::new(),
+            stops: HashMap::default(),
+            seed,
+        }
     }
 
     /// Takes on a lease that was granted by a command sent at `sent`.
@@ -91,16 +110,13 @@ impl<H: Watched> Watchdog<H> {
             self.stops.insert(id, stop_at);
         }
         self.entries.insert(id, Entry { handle, renew_at, failures: 0, planned: Moment::NEVER });
-        self.plan(id);
+        self.plan(id, renew_at);
     }
 
     /// Renew this one at the next occasion, whatever its schedule says.
     pub(crate) fn hurry(&mut self, id: LeaseId, now: Moment) {
-        if let Some(entry) = self.entries.get_mut(&id)
-            && entry.renew_at != Moment::NEVER
-        {
-            entry.renew_at = now;
-            self.plan(id);
+        if self.entries.get(&id).is_some_and(|entry| !entry.is_under_way()) {
+            self.plan(id, now);
         }
     }
 
@@ -111,7 +127,8 @@ impl<H: Watched> Watchdog<H> {
 
     /// When `due` should be called next.
     pub(crate) fn next_wake(&self) -> Moment {
-        self.agenda.first().map_or(Moment::NEVER, |(moment, _)| *moment)
+        let ends = self.under_way.first().map_or(Moment::NEVER, |(moment, _)| *moment);
+        ends.min(self.agenda.first())
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -121,6 +138,7 @@ impl<H: Watched> Watchdog<H> {
     /// Every lease now held, for shutdown.
     pub(crate) fn drain(&mut self, loss: Loss) -> Vec<Lost<H>> {
         self.agenda.clear();
+        self.under_way.clear();
         self.stops.clear();
         self.entries.drain().map(|(_, entry)| Lost { handle: entry.handle, loss }).collect()
     }
@@ -132,32 +150,53 @@ impl<H: Watched> Watchdog<H> {
         if self.next_wake() > now {
             return due;
         }
-        let horizon = now + Duration::from_secs(1);
-        let mut replanned = Vec::new();
-        while let Some((moment, id)) = self.agenda.first().copied()
-            && (moment <= now || (replanned.len() < BATCH && moment <= horizon))
+        while let Some((moment, id)) = self.under_way.first().copied()
+            && moment <= now
         {
-            self.agenda.pop_first();
-            let Some(entry) = self.entries.get_mut(&id) else { continue };
-            let stop_at = stop_of(&self.stops, id);
-            if stop_at <= now || entry.lost_at() <= now {
-                let loss = if stop_at <= now { Loss::MaxHold } else { Loss::Expired };
-                due.lost.extend(self.take_out(id).map(|entry| Lost { handle: entry.handle, loss }));
-                continue;
-            }
-            let cell = entry.handle.cell();
-            let deadline = Deadline::of(cell.ttl());
-            if entry.renew_at <= now + deadline.batch_window() {
-                due.lag = due.lag.max(now.since(entry.renew_at));
-                let timeout = deadline.attempt_timeout(now, cell.deadline());
-                due.renew.push(Renew { ttl: cell.wanted(), timeout, handle: entry.handle.clone() });
-                entry.renew_at = Moment::NEVER;
-            }
-            // Also where the deadline has moved on since this was planned (an extension in the foreground).
-            replanned.push((entry.plan(stop_at), id));
+            self.under_way.pop_first();
+            self.look_at(id, now, &mut due);
         }
-        self.agenda.extend(replanned);
+        let horizon = now + Duration::from_secs(1);
+        let mut later = Vec::new();
+        while let moment = self.agenda.first()
+            && (moment <= now || (later.len() + due.renew.len() < BATCH && moment <= horizon))
+        {
+            for id in self.agenda.take_first() {
+                if self.entries.get(&id).is_some_and(|entry| entry.is_noted_at(moment)) {
+                    later.extend(self.look_at(id, now, &mut due).map(|moment| (moment, id)));
+                }
+            }
+        }
+        for (moment, id) in later {
+            self.agenda.note(moment, id);
+        }
         due
+    }
+
+    /// Decides about one of them; gives the moment for the agenda if that is where it stays.
+    fn look_at(&mut self, id: LeaseId, now: Moment, due: &mut Due<H>) -> Option<Moment> {
+        let entry = self.entries.get_mut(&id)?;
+        let stop_at = stop_of(&self.stops, id);
+        if stop_at <= now || entry.lost_at() <= now {
+            let loss = if stop_at <= now { Loss::MaxHold } else { Loss::Expired };
+            due.lost.extend(self.take_out(id).map(|entry| Lost { handle: entry.handle, loss }));
+            return None;
+        }
+        let cell = entry.handle.cell();
+        let deadline = Deadline::of(cell.ttl());
+        if !entry.is_under_way() && entry.renew_at <= now + deadline.batch_window() {
+            due.lag = due.lag.max(now.since(entry.renew_at));
+            let timeout = deadline.attempt_timeout(now, cell.deadline());
+            due.renew.push(Renew { ttl: cell.wanted(), timeout, handle: entry.handle.clone() });
+            entry.renew_at = Moment::NEVER;
+        }
+        // Also where the deadline has moved on since this was planned (an extension in the foreground).
+        let moment = entry.plan(stop_at);
+        if entry.is_under_way() {
+            self.under_way.insert((moment, id));
+            return None;
+        }
+        Some(moment)
     }
 
     /// A renewal to `ttl` sent at `sent` was confirmed. False if the lease isn't kept any more.
@@ -166,8 +205,8 @@ impl<H: Watched> Watchdog<H> {
         let Some(entry) = self.entries.get_mut(&id) else { return false };
         entry.handle.cell().renewed(sent, ttl);
         entry.failures = 0;
-        entry.renew_at = Deadline::of(entry.handle.cell().ttl()).renew_at(sent, jitter);
-        self.plan(id);
+        let renew_at = Deadline::of(entry.handle.cell().ttl()).renew_at(sent, jitter);
+        self.plan(id, renew_at);
         true
     }
 
@@ -175,9 +214,9 @@ impl<H: Watched> Watchdog<H> {
     pub(crate) fn unknown(&mut self, id: LeaseId, now: Moment) -> Option<u32> {
         let entry = self.entries.get_mut(&id)?;
         entry.failures += 1;
-        entry.renew_at = now + Deadline::of(entry.handle.cell().ttl()).backoff(entry.failures);
         let failures = entry.failures;
-        self.plan(id);
+        let renew_at = now + Deadline::of(entry.handle.cell().ttl()).backoff(failures);
+        self.plan(id, renew_at);
         Some(failures)
     }
 
@@ -188,8 +227,13 @@ impl<H: Watched> Watchdog<H> {
 
     fn take_out(&mut self, id: LeaseId) -> Option<Entry<H>> {
         let entry = self.entries.remove(&id)?;
-        self.agenda.remove(&(entry.planned, id));
         self.stops.remove(&id);
+        if entry.is_under_way() {
+            self.under_way.remove(&(entry.planned, id));
+        }
+        if self.entries.is_empty() {
+            self.agenda.clear();
+        }
         Some(entry)
     }
 
@@ -198,11 +242,18 @@ impl<H: Watched> Watchdog<H> {
         fastrand::Rng::with_seed(self.seed ^ sent.as_nanos()).f64()
     }
 
-    fn plan(&mut self, id: LeaseId) {
-        if let Some(entry) = self.entries.get_mut(&id) {
-            self.agenda.remove(&(entry.planned, id));
-            self.agenda.insert((entry.plan(stop_of(&self.stops, id)), id));
+    /// Not under way any more: the next renewal is due then.
+    fn plan(&mut self, id: LeaseId, renew_at: Moment) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        if entry.is_under_way() {
+            self.under_way.remove(&(entry.planned, id));
         }
+        entry.renew_at = renew_at;
+        self.agenda.note(entry.plan(stop_of(&self.stops, id)), id);
+        let entries = &self.entries;
+        let is_valid =
+            |moment, id| entries.get(&id).is_some_and(|entry: &Entry<H>| entry.is_noted_at(moment));
+        self.agenda.tidy(entries.len(), is_valid);
     }
 }
 

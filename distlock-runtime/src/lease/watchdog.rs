@@ -162,7 +162,10 @@ impl<H: Watched> Watchdog<H> {
             && (moment <= now || (later.len() + due.renew.len() < BATCH && moment <= horizon))
         {
             for id in self.agenda.take_first() {
-                if self.entries.get(&id).is_some_and(|entry| entry.is_noted_at(moment)) {
+                if moment > now && due.renew.len() >= BATCH {
+                    // The round trip is full: they have time.
+                    later.push((moment, id));
+                } else if self.entries.get(&id).is_some_and(|entry| entry.is_noted_at(moment)) {
                     later.extend(self.look_at(id, now, &mut due).map(|moment| (moment, id)));
                 }
             }

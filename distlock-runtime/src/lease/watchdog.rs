@@ -12,6 +12,9 @@ use crate::ttl::Ttl;
 /// How many leases one round trip renews at most: enough to be cheap, few enough not to hold up others.
 pub(crate) const BATCH: usize = 200;
 
+/// Nanoseconds: what is sent within the same 16 ms is renewed at the same distance.
+const TOGETHER: u64 = 16_000_000;
+
 /// Names a lease in the watchdog; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LeaseId(pub(crate) u64);
@@ -240,9 +243,9 @@ impl<H: Watched> Watchdog<H> {
         Some(entry)
     }
 
-    /// Spreads what was acquired one by one; what was renewed by one command stays together.
+    /// What was acquired or renewed together stays together: it lies together in memory too.
     fn jitter(&self, sent: Moment) -> f64 {
-        fastrand::Rng::with_seed(self.seed ^ sent.as_nanos()).f64()
+        fastrand::Rng::with_seed(self.seed ^ (sent.as_nanos() / TOGETHER)).f64()
     }
 
     /// Not under way any more: the next renewal is due then.

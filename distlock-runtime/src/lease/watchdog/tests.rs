@@ -46,11 +46,11 @@ fn renewals_due_soon_share_a_batch_and_many_make_no_burst() {
     const LEASES: usize = 10 * BATCH;
     let mut dog = Watchdog::new(2);
     for name in 0..LEASES as u64 {
-        take(&mut dog, name, 15_000, at(1000) + Duration::from_nanos(name));
+        take(&mut dog, name, 15_000, at(1000 + name));
     }
     let mut now = dog.next_wake();
     let (mut wakes, mut renewed) = (0, 0);
-    while now < at(1000 + 5600) {
+    while now < at(1000 + 2000 + 5600) {
         let due = dog.due(now);
         assert!(due.renew.len() <= BATCH, "{} at once", due.renew.len());
         renewed += due.renew.len();

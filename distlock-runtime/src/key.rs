@@ -59,6 +59,9 @@ impl LockKey {
                 "build the key with KeyWriter::value or a template, which escape such characters",
             ));
         }
+        if text.len() <= MAX_KEY_BYTES {
+            return Ok(Self { marked: marked(text) });
+        }
         let mut writer = KeyWriter::new();
         writer.push(text);
         Ok(Self { marked: writer.bounded() })
@@ -262,6 +265,14 @@ impl fmt::Write for ValueSink<'_> {
     }
 }
 
+/// The mark of a plain key and a short text, without a detour over a string.
+fn marked(text: &str) -> Arc<str> {
+    let mut bytes = [PLAIN as u8; PLAIN.len_utf8() + MAX_KEY_BYTES];
+    bytes[PLAIN.len_utf8()..][..text.len()].copy_from_slice(text.as_bytes());
+    let marked = &bytes[..PLAIN.len_utf8() + text.len()];
+    std::str::from_utf8(marked).expect("text behind an ASCII mark").into()
+}
+
 fn invalid(what: impl Into<std::borrow::Cow<'static, str>>, remedy: &'static str) -> LockError {
     LockError::new(ErrorKind::Config, "key").detail(what).remedy(remedy)
 }
@@ -300,6 +311,18 @@ mod tests {
         assert!(a.as_str().len() <= MAX_KEY_BYTES);
         assert_ne!(a, b);
         assert!(LockKey::new("é".repeat(300)).unwrap().as_str().len() <= MAX_KEY_BYTES);
+    }
+
+    #[test]
+    fn a_text_and_its_pieces_make_one_key() {
+        for length in [1, 2, MAX_KEY_BYTES - 1, MAX_KEY_BYTES, MAX_KEY_BYTES + 1] {
+            let text = "k".repeat(length);
+            let key = LockKey::new(&text).unwrap();
+            assert_eq!(key, KeyWriter::new().literal(&text).finish().unwrap());
+            assert_ne!(key, LockKey::raw(&text).unwrap());
+            assert!(!key.is_raw());
+        }
+        assert_eq!(LockKey::new("é").unwrap().as_str(), "é");
     }
 
     #[test]

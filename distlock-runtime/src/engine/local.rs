@@ -29,6 +29,7 @@ const SHARDS: usize = 32;
 
 type Queue = KeyQueue<Arc<Lease>, Mailbox>;
 pub(super) type LocalStep = Step<Arc<Lease>, Mailbox>;
+type LocalNews = (Seat, Mailbox, News<Arc<Lease>>);
 
 /// What a task asks of the queue, with what its hold will need.
 #[derive(Clone, Copy, Debug)]
@@ -54,8 +55,8 @@ pub(super) struct Mailbox {
 /// What a waiting task is told.
 #[derive(Debug)]
 pub(crate) enum Delivery {
-    /// Go and ask the store.
-    Drive(Driver),
+    /// Go and ask the store. Boxed: most deliveries are hand-offs.
+    Drive(Box<Driver>),
     /// The lock is yours.
     Granted(Hold),
 }
@@ -229,9 +230,21 @@ impl Engine {
     ) -> (bool, Option<Parcel>) {
         let healthy = !self.is_closing() && is_healthy(&lease.cell, now);
         let key = &lease.key;
-        let step = self.queues.event(key, |queue| queue.released(seat, now, healthy));
-        let Some(step) = step else { return (lease.cell.may_stand(), None) };
-        let parcel = self.parcel(key, step.news, now);
+        let (step, view) = {
+            let mut shard = self.queues.shard(key);
+            let Some(slot) = shard.slots.get_mut(key) else { return (lease.cell.may_stand(), None) };
+            let step = slot.queue.released(seat, now, healthy);
+            // Here and now: whoever asks sees one holder or the other.
+            let view = step.news.as_ref().and_then(|news| self.heirs_view(news, now));
+            if let Some(view) = &view {
+                slot.view = Arc::downgrade(view);
+            }
+            if step.idle {
+                shard.remove(key);
+            }
+            (step, view)
+        };
+        let parcel = self.parcel(key, step.news, view);
         let release = match (&step.store, &parcel) {
             (Some(_), _) => true,
             (None, Some(_)) => false,
@@ -255,40 +268,34 @@ impl Engine {
             }
             None => {}
         }
-        drop(self.parcel(key, step.news, self.clock.now()));
+        drop(self.parcel(key, step.news, None));
     }
 
+    /// What is delivered; `view` is that of a hold that was handed on.
     fn parcel(
         self: &Arc<Self>,
         key: &LockKey,
-        news: Option<(Seat, Mailbox, News<Arc<Lease>>)>,
-        now: Moment,
+        news: Option<LocalNews>,
+        view: Option<Arc<View>>,
     ) -> Option<Parcel> {
-        let (seat, mailbox, news) = news?;
-        let Mailbox { sender, ask } = mailbox;
+        let (seat, Mailbox { sender, ask }, news) = news?;
         let engine = self.clone();
-        let delivery = match news {
-            News::Drive(ticket) => Delivery::Drive(Driver::new(engine, key.clone(), seat, ask, ticket, true)),
-            News::Granted(lease, token) => Delivery::Granted(self.hold(lease, token, seat, ask, now)),
+        let delivery = match (news, view) {
+            (News::Drive(ticket), _) => {
+                Delivery::Drive(Box::new(Driver::new(engine, key.clone(), seat, ask, ticket, true)))
+            }
+            (News::Granted(lease, _), Some(view)) => {
+                lease.handed_on();
+                Delivery::Granted(Hold::new(engine, view))
+            }
+            (News::Granted(..), None) => unreachable!("only the end of a hold hands on"),
         };
         Some(Parcel(Some((sender, delivery))))
     }
 
-    fn hold(
-        self: &Arc<Self>,
-        lease: Arc<Lease>,
-        token: FencingToken,
-        seat: Seat,
-        ask: Ask,
-        now: Moment,
-    ) -> Hold {
-        lease.handed_on();
-        let key = lease.key.clone();
-        let view = self.new_view(lease, token, seat, ask, now);
-        if let Some(slot) = self.queues.shard(&key).slots.get_mut(&key) {
-            slot.view = Arc::downgrade(&view);
-        }
-        Hold::new(self.clone(), view)
+    fn heirs_view(&self, news: &LocalNews, now: Moment) -> Option<Arc<View>> {
+        let (seat, mailbox, News::Granted(lease, token)) = news else { return None };
+        Some(self.new_view(lease.clone(), *token, *seat, mailbox.ask, now))
     }
 
     fn new_view(

@@ -67,6 +67,8 @@ pub(crate) struct Engine {
     /// Rung when the manager shuts down, so that tasks that ask the store go away.
     closed: Notify,
     events: broadcast::Sender<LockEvent>,
+    /// Somebody listened to events once: else there is nothing to ask the channel.
+    heard: AtomicBool,
 }
 
 /// The watchdog and when the background thread means to look at it next.
@@ -102,6 +104,7 @@ impl Engine {
             outage: AtomicBool::new(false),
             closed: Notify::new(),
             events: broadcast::channel(EVENTS).0,
+            heard: AtomicBool::new(false),
         });
         background::start(&engine, inbox, host)?;
         Ok(engine)
@@ -128,11 +131,13 @@ impl Engine {
     }
 
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<LockEvent> {
-        self.events.subscribe()
+        let events = self.events.subscribe();
+        self.heard.store(true, Ordering::Release);
+        events
     }
 
     fn emit(&self, event: impl FnOnce() -> LockEvent) {
-        if self.events.receiver_count() > 0 {
+        if self.heard.load(Ordering::Acquire) && self.events.receiver_count() > 0 {
             // Fails only if the last listener went away meanwhile.
             let _ = self.events.send(event());
         }

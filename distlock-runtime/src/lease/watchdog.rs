@@ -10,7 +10,7 @@ use crate::clock::Moment;
 use crate::ttl::Ttl;
 
 /// How many leases one round trip renews at most: enough to be cheap, few enough not to hold up others.
-pub(crate) const BATCH: usize = 200;
+pub(crate) const BATCH: usize = 128;
 
 /// Nanoseconds: what is sent within the same 16 ms is renewed at the same distance.
 const TOGETHER: u64 = 16_000_000;

@@ -83,7 +83,7 @@ async fn inner(
         let (driver, now) = match place.map_err(|refused| refused_error(engine, key, &refused))? {
             Place::Drive(driver) => (driver, started),
             Place::Wait(waiting) => match wait(engine, key, waiting, &budget).await? {
-                Delivery::Drive(driver) => (driver, engine.clock().now()),
+                Delivery::Drive(driver) => (*driver, engine.clock().now()),
                 // A hold that lay here while this task wasn't polled, or the process was stopped, may be over.
                 Delivery::Granted(hold) => match hold.view().check() {
                     Ok(()) => return Ok((Guard::new(hold), "granted")),

@@ -106,13 +106,23 @@ impl Fleet {
         let sent = contender.commands().iter().filter_map(|name| calls.get(*name)).sum::<u64>();
         let slow: Vec<Vec<redis::Value>> =
             redis::cmd("SLOWLOG").arg("GET").arg(-1).query_async(admin).await?;
-        let slowest = slow.iter().filter(|entry| is_script(entry)).filter_map(|entry| match entry.get(2) {
-            Some(redis::Value::Int(micros)) => Some(micros.unsigned_abs()),
-            _ => None,
-        });
+        let mut times: Vec<u64> = slow
+            .iter()
+            .filter(|entry| is_script(entry))
+            .filter_map(|entry| match entry.get(2) {
+                Some(redis::Value::Int(micros)) => Some(micros.unsigned_abs()),
+                _ => None,
+            })
+            .collect();
+        times.sort_unstable_by(|one, other| other.cmp(one));
+        // Those that aren't in the log were faster than what is.
+        let scripts = calls.get("evalsha").copied().unwrap_or_default();
+        let hundredth = usize::try_from(scripts / 100)?;
+        let time = |place: usize| times.get(place).copied().unwrap_or(SLOW) as f64;
         Ok([
             ("commands".to_owned(), sent as f64),
-            ("slowest_script_us".to_owned(), slowest.max().unwrap_or(SLOW) as f64),
+            ("slowest_script_us".to_owned(), time(0)),
+            ("script_p99_us".to_owned(), time(hundredth)),
         ]
         .into())
     }

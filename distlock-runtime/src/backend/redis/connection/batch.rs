@@ -10,8 +10,9 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use super::lane::{Request, SendError, State};
 use crate::backend::PostedRelease;
 
-/// Most requests in one pipeline.
-const BATCH: usize = 512;
+/// Most requests in one pipeline. A worker of tokio has a queue of 256 tasks: what is woken beyond that is put behind all
+/// others, and would wait ten times as long as they do.
+const BATCH: usize = 128;
 /// Least size that a batch is cut to.
 const CUT: usize = 4;
 /// From so many requests under way on there are three batches instead of two.

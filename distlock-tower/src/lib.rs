@@ -5,7 +5,9 @@
 //! | [`IdempotencyLayer`] | a request that carries a key runs at most once at a time; its response is kept and replayed |
 //! | [`LockLayer`] | one request at a time for each key, across all replicas |
 //!
-//! Both take any `tower` service of `http` requests whose body data is `Bytes` (axum 0.8, tonic 0.14, hyper) and answer
+//! | `client::ClientLayer` (feature `client`) | the client's half: one key for each call, kept over its retries |
+//!
+//! The first two take any `tower` service of `http` requests whose body data is `Bytes` (axum 0.8, tonic 0.14, hyper) and answer
 //! refusals themselves, as `application/problem+json` unless a [`Responder`] says otherwise.
 //!
 //! # Where the layers go
@@ -20,12 +22,18 @@
 //! # Features
 //! `axum`: extractors for [`Execution`] and [`HeldLock`], `IntoResponse` for [`Problem`] and `LockError`, [`Outcome`] as a part of a response, and fingerprints over the whole path in
 //! nested routers.
+//!
+//! `client`: the client's half, in `distlock_tower::client`: one key for each call, kept over its retries.
 
 #![forbid(unsafe_code)]
 
 mod caller;
+#[cfg(feature = "client")]
+pub mod client;
 #[cfg(feature = "axum")]
 mod extract;
+#[cfg(feature = "client")]
+pub mod grpc;
 pub mod idempotency;
 pub mod lock;
 mod responder;

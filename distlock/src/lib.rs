@@ -113,6 +113,7 @@
 //! | `redis-tls` | | `rediss://`: TLS by rustls, verified |
 //! | `tower` | | the layers, as `distlock::tower` |
 //! | `axum` | | extractors and responses for axum 0.8; implies `tower` |
+//! | `client` | | keys and retries for calls, as `distlock::tower::client`; implies `tower` |
 //! | `metrics` | | counters and histograms through the [`metrics`](https://docs.rs/metrics) facade |
 //! | `testkit` | | paused-time managers and the conformance suite for stores |
 //!

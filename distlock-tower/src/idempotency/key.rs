@@ -1,6 +1,7 @@
 //! The client's key, parsed from its header.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName};
@@ -19,6 +20,21 @@ impl IdempotencyKey {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl FromStr for IdempotencyKey {
+    type Err = InvalidKey;
+
+    /// A key of your own, for a client: the text itself, without quotes around it.
+    ///
+    /// # Errors
+    /// [`InvalidKey`] for anything but 1 to 255 printable ASCII characters, and for spaces alone.
+    fn from_str(text: &str) -> Result<Self, InvalidKey> {
+        if !text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+            return Err(InvalidKey(KeyError::Malformed));
+        }
+        checked(text.to_owned()).map_err(InvalidKey)
     }
 }
 
@@ -41,6 +57,21 @@ pub enum KeySyntax {
     /// The Structured Field String only.
     Strict,
 }
+
+/// Why a text is no [`IdempotencyKey`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidKey(KeyError);
+
+impl fmt::Display for InvalidKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            KeyError::Malformed => "the key must be printable ASCII characters",
+            other => other.text(),
+        })
+    }
+}
+
+impl std::error::Error for InvalidKey {}
 
 /// Why a header is no key. The text is for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,14 +115,18 @@ impl KeySyntax {
             Some(_) if self == Self::Strict => return Err(KeyError::NotAString),
             Some(_) => bare(value)?,
         };
-        if text.trim().is_empty() {
-            return Err(KeyError::Empty);
-        }
-        if text.len() > MAX_KEY_CHARS {
-            return Err(KeyError::TooLong);
-        }
-        Ok(IdempotencyKey(text.into()))
+        checked(text)
     }
+}
+
+fn checked(text: String) -> Result<IdempotencyKey, KeyError> {
+    if text.trim().is_empty() {
+        return Err(KeyError::Empty);
+    }
+    if text.len() > MAX_KEY_CHARS {
+        return Err(KeyError::TooLong);
+    }
+    Ok(IdempotencyKey(text.into()))
 }
 
 /// Parameters behind the string are allowed by the grammar and mean nothing here.
@@ -189,5 +224,13 @@ mod tests {
     fn debug_does_not_show_the_whole_key() {
         let key = KeySyntax::Lenient.parse(b"8e03978e-40d5").unwrap();
         assert_eq!(format!("{key:?}"), "IdempotencyKey(\"8e03\"…)");
+    }
+
+    #[test]
+    fn a_text_is_a_key_as_it_stands() {
+        let key = |text: &str| text.parse::<IdempotencyKey>();
+        assert_eq!(key("order \"42\"").unwrap().as_str(), "order \"42\"");
+        assert!(key("").is_err() && key(" ").is_err() && key(&"x".repeat(256)).is_err());
+        assert_eq!(key("caf\u{e9}").unwrap_err().to_string(), "the key must be printable ASCII characters");
     }
 }

@@ -141,7 +141,7 @@ pub use self::disposition::{Disposition, Preset};
 pub use self::execution::Execution;
 pub use self::executions::Executions;
 pub use self::future::ResponseFuture;
-pub use self::key::{IdempotencyKey, KeySyntax, MAX_KEY_CHARS};
+pub use self::key::{IdempotencyKey, InvalidKey, KeySyntax, MAX_KEY_CHARS};
 pub use self::layer::IdempotencyLayer;
 pub use self::request_body::RequestBody;
 pub use self::scope::{IntoScope, NoScope, Scope};

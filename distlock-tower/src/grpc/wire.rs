@@ -1,0 +1,85 @@
+//! As much of protobuf's wire format as `google.rpc.Status` and its details need.
+
+const VARINT: u64 = 0;
+const LENGTH_DELIMITED: u64 = 2;
+
+/// A field of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Value<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+    /// 32 or 64 bits of something; nothing here uses them.
+    Fixed,
+}
+
+/// The fields of a message, in order; `None` in place of the first one that is malformed.
+pub(super) fn fields(message: &[u8]) -> impl Iterator<Item = Option<(u64, Value<'_>)>> {
+    let mut rest = message;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let field = field(&mut rest);
+        if field.is_none() {
+            rest = &[];
+        }
+        Some(field)
+    })
+}
+
+fn field<'a>(rest: &mut &'a [u8]) -> Option<(u64, Value<'a>)> {
+    let tag = varint(rest)?;
+    let value = match tag & 7 {
+        VARINT => Value::Number(varint(rest)?),
+        1 => rest.split_off(..8).map(|_| Value::Fixed)?,
+        LENGTH_DELIMITED => {
+            let length = usize::try_from(varint(rest)?).ok()?;
+            Value::Bytes(rest.split_off(..length)?)
+        }
+        5 => rest.split_off(..4).map(|_| Value::Fixed)?,
+        _ => return None,
+    };
+    Some((tag >> 3, value))
+}
+
+fn varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let byte = *rest.split_off_first()?;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_bytes_are_read() {
+        // protobuf's own example: field 1 is 150.
+        let message = [&b"\x08\x96\x01"[..], b"\x1a\x04text", b"\x20", &[0xff; 9], b"\x01"].concat();
+        let read: Option<Vec<_>> = fields(&message).collect();
+        let expected = [(1, Value::Number(150)), (3, Value::Bytes(b"text")), (4, Value::Number(u64::MAX))];
+        assert_eq!(read.unwrap(), expected);
+    }
+
+    #[test]
+    fn other_fields_are_stepped_over() {
+        let message = [0x0d, 1, 2, 3, 4, 0x11, 1, 2, 3, 4, 5, 6, 7, 8, 0x18, 7];
+        let read: Option<Vec<_>> = fields(&message).collect();
+        assert_eq!(read.unwrap(), [(1, Value::Fixed), (2, Value::Fixed), (3, Value::Number(7))]);
+    }
+
+    #[test]
+    fn what_is_malformed_ends_it() {
+        for message in
+            [&b"\x0a\x05abc"[..], b"\x80", b"\x0b", b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"]
+        {
+            assert_eq!(fields(message).collect::<Vec<_>>(), [None], "{message:?}");
+        }
+    }
+}

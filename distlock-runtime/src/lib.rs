@@ -34,9 +34,17 @@ pub use error::{ErrorKind, Holder, LockError};
 pub use key::{KeyWriter, LockKey, MAX_KEY_BYTES, MAX_RAW_KEY_BYTES};
 pub use lock::{Guard, GuardRef, Mutex, OnLost, Run, Scoped, Unlocked};
 pub use manager::{Events, LockManager, ManagerBuilder, ShutdownReport};
-pub use record::{ClaimGuard, ClaimRequest, Claimed, Records};
+pub use record::{ClaimGuard, ClaimRequest, Claimed, Fingerprints, Records, Standing};
+#[cfg(feature = "idempotent")]
+pub use record::{Idempotent, OnCancel, OnFailure};
 pub use token::{FencingToken, OwnerToken};
 pub use ttl::{Ttl, Wait};
+
+/// What the layers of `distlock-tower` and the calls here have in common; not a public interface.
+#[doc(hidden)]
+pub mod __layers {
+    pub use crate::record::{Found, Obtained, Seeker, Waiters, Waiting, obtain};
+}
 
 /// For code that `#[distributed_lock]` generates; not a public interface.
 #[doc(hidden)]

@@ -94,7 +94,7 @@
 //! | [getting started](guide::getting_started) | from nothing to a locked function on Redis |
 //! | [the attribute](guide::attribute) | when to use it, how it behaves; every argument is in its [reference](macro@distributed_lock) |
 //! | [guarantees and fencing](guide::guarantees) | what holds under which fault, and how a resource compares tokens |
-//! | [idempotency](guide::idempotency) | one execution for each key over HTTP |
+//! | [idempotency](guide::idempotency) | one execution for each key, over HTTP and without |
 //! | [configuration](guide::configuration) | URLs, options, defaults |
 //! | [errors](guide::errors) | every code, its cause and its remedy |
 //! | [cancel safety](guide::cancel_safety) | what a dropped future leaves behind |
@@ -114,6 +114,7 @@
 //! | `tower` | | the layers, as `distlock::tower` |
 //! | `axum` | | extractors and responses for axum 0.8; implies `tower` |
 //! | `client` | | keys and retries for calls, as `distlock::tower::client`; implies `tower` |
+//! | `idempotent` | | [`LockManager::idempotent`]: work that runs once for each key, its value kept |
 //! | `metrics` | | counters and histograms through the [`metrics`](https://docs.rs/metrics) facade |
 //! | `testkit` | | paused-time managers and the conformance suite for stores |
 //!
@@ -122,7 +123,7 @@
 #![forbid(unsafe_code)]
 // The guide speaks of all features; without some of them its links lead nowhere.
 #![cfg_attr(
-    not(all(feature = "redis", feature = "tower", feature = "testkit")),
+    not(all(feature = "redis", feature = "tower", feature = "testkit", feature = "idempotent")),
     allow(rustdoc::broken_intra_doc_links)
 )]
 

@@ -32,6 +32,9 @@
 
 #[doc(inline)]
 pub use distlock_runtime::{
-    ClaimGuard, ClaimRequest, Claimed, CrashPolicy, Fingerprint, Record, RecordKey, RecordState, Records,
-    Settled, Settlement,
+    ClaimGuard, ClaimRequest, Claimed, CrashPolicy, Fingerprint, Fingerprints, Record, RecordKey,
+    RecordState, Records, Settled, Settlement, Standing,
 };
+#[cfg(feature = "idempotent")]
+#[doc(inline)]
+pub use distlock_runtime::{Idempotent, OnCancel, OnFailure};

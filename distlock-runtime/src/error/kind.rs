@@ -47,9 +47,13 @@ kinds! {
     Connection = "CONNECTION", "store not reachable", retry: true;
     /// `DEADLOCK`: this task (or a circle of waiting tasks) holds the key already. Use `reentrant`, or don't nest.
     Deadlock = "DEADLOCK", "this task already holds the lock", retry: false;
+    /// `IN_FLIGHT`: an execution under this idempotency key is under way, and was for the whole wait. Ask again later.
+    InFlight = "IN_FLIGHT", "an execution under this key is in flight", retry: true;
     /// `KEY_CONFLICT`: the name holds something else in the store, or another kind of lock. Nothing was deleted; choose
     /// another key or namespace.
     KeyConflict = "KEY_CONFLICT", "the key is used for something else", retry: false;
+    /// `KEY_REUSED`: the idempotency key was used for other arguments before. Choose keys that name the operation.
+    KeyReused = "KEY_REUSED", "the key was used for something else before", retry: false;
     /// `WATCHDOG_RENEWAL_FAILED`: the lease was lost under the holder. Check what was done since, with the fencing token
     /// at the resource.
     Lost = "WATCHDOG_RENEWAL_FAILED", "lock lost", retry: false;
@@ -57,16 +61,26 @@ kinds! {
     NotReplicated = "NOT_REPLICATED", "not confirmed by enough replicas", retry: true;
     /// `UNLOCK_FAILED`: the lock wasn't ours any more at the release (expired, taken over, or released by force).
     NotHeld = "UNLOCK_FAILED", "lock not held", retry: false;
+    /// `OUTCOME_UNKNOWN`: an earlier execution under this idempotency key ended without a result; nothing runs again until
+    /// somebody has looked. The operator guide says how.
+    OutcomeUnknown = "OUTCOME_UNKNOWN", "the outcome of an earlier execution is not known", retry: false;
     /// `OUT_OF_MEMORY`: the store refuses writes for lack of memory.
     OutOfMemory = "OUT_OF_MEMORY", "store out of memory", retry: true;
     /// `PERMISSION`: the store's user may not do this, or the credentials are wrong. The operator guide has the ACL line.
     Permission = "PERMISSION", "not permitted", retry: false;
     /// `QUORUM_NOT_REACHED`: too few of the independent nodes said yes; the text has each node's vote.
     Quorum = "QUORUM_NOT_REACHED", "no quorum", retry: true;
+    /// `RECORD_UNREADABLE`: an idempotency record can't be read: another version wrote it, its key is missing here, or it was
+    /// changed. It says that something was executed, so nothing runs.
+    RecordUnreadable = "RECORD_UNREADABLE", "the record can't be read", retry: true;
+    /// `RESULT_NOT_RETAINED`: it was executed, its result was not kept (too large, or not encodable). Nothing runs again.
+    ResultNotRetained = "RESULT_NOT_RETAINED", "executed before, its result was not kept", retry: false;
     /// `SCRIPT`: the store refused or failed a script in an unexpected way.
     Script = "SCRIPT", "script failed", retry: false;
     /// `SHUTDOWN`: the manager is shutting down and grants nothing any more.
     Shutdown = "SHUTDOWN", "manager shut down", retry: false;
+    /// `SUPERSEDED`: the execution outlived its claim; its result was refused and doesn't count.
+    Superseded = "SUPERSEDED", "the execution was superseded", retry: false;
     /// `LOCK_TIMEOUT`: the lock was held by others for the whole wait budget.
     Timeout = "LOCK_TIMEOUT", "wait budget used up", retry: true;
     /// `TOO_MANY_WAITERS`: the bound of waiting tasks per key or process is reached.

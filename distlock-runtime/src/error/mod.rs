@@ -156,10 +156,11 @@ impl LockError {
         self.0.kind.is_retryable()
     }
 
-    /// Whether the lock was simply held by somebody else (now, or for the whole wait budget).
+    /// Whether somebody else was simply at it (now, or for the whole wait budget): the lock was held, or an execution under the
+    /// idempotency key in flight.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        matches!(self.0.kind, ErrorKind::Busy | ErrorKind::Timeout)
+        matches!(self.0.kind, ErrorKind::Busy | ErrorKind::InFlight | ErrorKind::Timeout)
     }
 
     /// Whether the work that the lock is for has certainly not begun: the error is from asking for the lock (or for an
@@ -170,7 +171,13 @@ impl LockError {
         is_asking
             && !matches!(
                 self.0.kind,
-                ErrorKind::ConcurrentModification | ErrorKind::Lost | ErrorKind::NotHeld
+                ErrorKind::ConcurrentModification
+                    | ErrorKind::Lost
+                    | ErrorKind::NotHeld
+                    | ErrorKind::OutcomeUnknown
+                    | ErrorKind::RecordUnreadable
+                    | ErrorKind::ResultNotRetained
+                    | ErrorKind::Superseded
             )
     }
 

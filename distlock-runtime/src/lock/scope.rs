@@ -57,6 +57,13 @@ impl Scope {
         Self { manager: self.manager, holds: Some(Arc::new(node)) }
     }
 
+    /// With a record's claim, under which code runs once.
+    #[cfg(feature = "idempotent")]
+    pub(crate) fn with_view(self, engine: &Arc<Engine>, view: &Arc<View>) -> Self {
+        let node = Node { engine: Arc::downgrade(engine), view: view.clone(), outer: self.holds };
+        Self { manager: self.manager, holds: Some(Arc::new(node)) }
+    }
+
     /// The innermost hold, also if it has been lost since: a body that runs on (`on_lost = signal`) still has its guard.
     pub(super) fn innermost(&self) -> Option<&Arc<View>> {
         self.holds.as_ref().map(|node| &node.view)

@@ -6,6 +6,8 @@ use super::Scope;
 use super::options::Options;
 use crate::engine::Engine;
 use crate::error::{ErrorKind, LockError};
+#[cfg(feature = "idempotent")]
+use crate::record::Waiters;
 use crate::telemetry;
 use crate::ttl::{Ttl, Wait};
 
@@ -33,6 +35,9 @@ impl Defaults {
 pub(crate) struct Shared {
     pub(crate) engine: Arc<Engine>,
     pub(crate) defaults: Defaults,
+    /// The places to wait for calls in flight.
+    #[cfg(feature = "idempotent")]
+    pub(crate) call_waiters: Waiters,
 }
 
 static INSTALLED: OnceLock<Arc<Shared>> = OnceLock::new();

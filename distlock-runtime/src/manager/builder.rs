@@ -9,6 +9,8 @@ use crate::clock::Clock;
 use crate::engine::{Engine, Host, Limits};
 use crate::error::{ErrorKind, LockError};
 use crate::lock::{Defaults, Shared};
+#[cfg(feature = "idempotent")]
+use crate::record::Waiters;
 use crate::ttl::{Ttl, Wait};
 
 /// Builds a [`LockManager`].
@@ -152,7 +154,16 @@ impl ManagerBuilder {
     pub(crate) fn launch(self, backend: Arc<dyn Backend>) -> Result<LockManager, LockError> {
         let defaults = Defaults { ttl: Ttl::new(self.ttl)?, wait: self.wait };
         let label = self.label.unwrap_or_else(connect::default_label).into();
+        #[cfg(feature = "idempotent")]
+        let call_waiters = Waiters::new(self.limits.waiters_per_key);
         let engine = Engine::start(backend, self.clock, label, self.limits, self.host)?;
-        Ok(LockManager { shared: Arc::new(Shared { engine, defaults }) })
+        Ok(LockManager {
+            shared: Arc::new(Shared {
+                engine,
+                defaults,
+                #[cfg(feature = "idempotent")]
+                call_waiters,
+            }),
+        })
     }
 }

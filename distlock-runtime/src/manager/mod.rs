@@ -18,6 +18,8 @@ use crate::engine::LockEvent;
 use crate::error::{ErrorKind, LockError};
 use crate::key::LockKey;
 use crate::lock::{self, AsManager, Manager, Mutex, Scope, Scoped, Shared};
+#[cfg(feature = "idempotent")]
+use crate::record::Idempotent;
 use crate::record::Records;
 
 /// How long a look at the store may take.
@@ -92,6 +94,17 @@ impl LockManager {
     /// this one is used.
     pub fn inherit<F: Future>(&self, future: F) -> Scoped<F> {
         Scope::current().or_manager(&self.shared).wrap(future)
+    }
+
+    /// Work that runs at most once for this key, its result kept for whoever asks again: text, or a [`LockKey`] built with
+    /// `KeyWriter`. A key that can't be is reported by `run()`. The key is no lock: a mutex of the same name is another thing.
+    #[cfg(feature = "idempotent")]
+    pub fn idempotent<K>(&self, key: K) -> Idempotent
+    where
+        K: TryInto<LockKey>,
+        K::Error: Into<LockError>,
+    {
+        Idempotent::new(self.shared.clone(), key.try_into().map_err(Into::into))
     }
 
     /// The store's idempotency records.

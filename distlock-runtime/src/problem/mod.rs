@@ -145,6 +145,12 @@ impl From<&LockError> for Problem {
                 ProblemKind::LockBusy
             }
             ErrorKind::Lost | ErrorKind::NotHeld | ErrorKind::ConcurrentModification => ProblemKind::LockLost,
+            ErrorKind::InFlight => ProblemKind::InFlight,
+            ErrorKind::KeyReused => ProblemKind::KeyReused,
+            ErrorKind::OutcomeUnknown => ProblemKind::OutcomeUnknown,
+            ErrorKind::RecordUnreadable => ProblemKind::RecordUnreadable,
+            ErrorKind::ResultNotRetained => ProblemKind::ResponseNotRetained,
+            ErrorKind::Superseded => ProblemKind::Superseded,
             _ => ProblemKind::StoreUnavailable,
         };
         let outcome = if error.is_before_work() { Outcome::NotStarted } else { Outcome::Unknown };

@@ -11,8 +11,20 @@ use crate::engine::{ClaimLease, Engine, Source, View};
 use crate::error::{ErrorKind, LockError};
 use crate::lease::LeaseCell;
 use crate::lock::GuardRef;
+#[cfg(feature = "idempotent")]
+use crate::lock::Scope;
 use crate::telemetry;
 use crate::token::FencingToken;
+
+/// Whether an execution's result counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a result that doesn't count must not be handed out"]
+pub enum Standing {
+    /// It does.
+    Counts,
+    /// The claim was lost: the record speaks, not this execution.
+    Superseded,
+}
 
 /// A claim that is held: renewed by the watchdog until it is settled or dropped. Dropped unsettled, its lease lapses and
 /// the crash policy decides.
@@ -103,6 +115,51 @@ impl ClaimGuard {
             Err(_) => Err(LockError::new(ErrorKind::Connection, "settle")
                 .detail(format!("no reply within {} s", PATIENCE.as_secs()))),
         }
+    }
+}
+
+impl ClaimGuard {
+    /// Settles, and says whether the execution's result counts. It does too if the store can't be reached just now: the
+    /// settlement is tried again in the background while the lease lives, and the record stays in flight.
+    ///
+    /// # Cancel safety
+    /// The settlement goes on in the background.
+    pub async fn conclude(self, settlement: Settlement) -> Standing {
+        let fence = self.fence();
+        let clock = self.engine.clock();
+        // The guard is used up by the settlement; the lease it had left says whether a failure may still be mended.
+        let lease_ends = clock.now() + self.remaining();
+        match self.settle(settlement).await {
+            Ok(Settled::Done) => Standing::Counts,
+            Ok(Settled::Fenced) => {
+                tracing::warn!(%fence, "an execution outlived its claim, its result was refused");
+                Standing::Superseded
+            }
+            Err(error) if clock.now() < lease_ends => {
+                tracing::error!(%error, "an idempotency record could not be settled at once");
+                Standing::Counts
+            }
+            Err(error) => {
+                tracing::error!(%error, "an idempotency record could not be settled before its lease ended");
+                Standing::Superseded
+            }
+        }
+    }
+
+    /// Settles in the background, without waiting for the store: for a `Drop`.
+    pub fn settle_later(self, settlement: Settlement) {
+        if settlement == Settlement::Release
+            && let Some(late) = &self.late
+        {
+            self.engine.withdraw_detached(late.clone());
+        }
+        self.engine.settle_detached(self.claim.handle.clone(), settlement);
+    }
+
+    /// The caller's lock scope, with this claim innermost.
+    #[cfg(feature = "idempotent")]
+    pub(super) fn scope(&self) -> Scope {
+        Scope::current().with_view(&self.engine, &self.view)
     }
 }
 

@@ -1,7 +1,20 @@
-//! Idempotency records as the layers use them: claims that renew themselves, settlements that aren't forgotten.
+//! Idempotency records as the layers use them: claims that renew themselves, settlements that aren't forgotten, and functions
+//! that run once for each key.
 
+#[cfg(feature = "idempotent")]
+mod call;
+mod fingerprints;
+mod found;
 mod guard;
+mod obtain;
 mod records;
+mod waiters;
 
-pub use guard::ClaimGuard;
+#[cfg(feature = "idempotent")]
+pub use call::{Idempotent, OnCancel, OnFailure};
+pub use fingerprints::Fingerprints;
+pub use found::Found;
+pub use guard::{ClaimGuard, Standing};
+pub use obtain::{Obtained, Seeker, obtain};
 pub use records::{ClaimRequest, Claimed, Records};
+pub use waiters::{Waiters, Waiting};

@@ -9,6 +9,7 @@ use crate::backend::{
     Applied, BackendError, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Record, RecordKey, RecordLease,
     RecordStore, Settlement,
 };
+use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::error::{ErrorKind, LockError};
 use crate::lease::Deadline;
@@ -56,6 +57,10 @@ impl Records {
                 .detail(format!("the store {} keeps no idempotency records", engine.backend().name()))
         })?;
         Ok(Self { engine, store })
+    }
+
+    pub(super) fn clock(&self) -> Clock {
+        self.engine.clock()
     }
 
     /// Claims a key. A reply that got lost is asked for again with the same owner, within 2 s in all.

@@ -17,6 +17,7 @@ mod names {
     pub(super) const SKIPPED: &str = "distlock_skipped_total";
     pub(super) const QUEUE_DEPTH: &str = "distlock_queue_depth";
     pub(super) const HELD: &str = "distlock_held";
+    pub(super) const CALLS: &str = "distlock_idempotent_calls_total";
     pub(super) const REQUESTS: &str = "distlock_idempotent_requests_total";
 }
 
@@ -99,6 +100,15 @@ pub fn idempotent_request(outcome: &'static str) {
     let _ = outcome;
 }
 
+/// A call of work that runs once ended: `executed`, `failed`, `replayed`, `superseded`, or an error's code.
+#[cfg(feature = "idempotent")]
+pub(crate) fn idempotent_call(template: &'static str, outcome: &'static str) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!(names::CALLS, "lock" => template, "outcome" => outcome).increment(1);
+    #[cfg(not(feature = "metrics"))]
+    let _ = (template, outcome);
+}
+
 /// Gives the metrics their units and help texts. Call it once after installing a recorder.
 pub fn describe() {
     #[cfg(feature = "metrics")]
@@ -113,6 +123,7 @@ pub fn describe() {
         describe_counter!(names::LOST, "leases lost under their holder, by reason");
         describe_counter!(names::SKIPPED, "calls skipped because the lock was busy");
         describe_histogram!(names::QUEUE_DEPTH, "tasks of this process ahead when a task queued up");
+        describe_counter!(names::CALLS, "calls of work that runs once for each key, by outcome");
         describe_counter!(names::REQUESTS, "requests with an idempotency key, by outcome");
     }
 }

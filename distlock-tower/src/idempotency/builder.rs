@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use distlock_runtime::__layers::Waiters;
 use distlock_runtime::{CrashPolicy, ErrorKind, LockError, LockManager, Ttl};
 use http::request::Parts;
 use http::{HeaderName, Method, response};
@@ -13,7 +14,6 @@ use super::executions::Executions;
 use super::key::KeySyntax;
 use super::layer::IdempotencyLayer;
 use super::scope::{IntoScope, Scoping};
-use super::waiters::Waiters;
 use crate::responder::{Responder, SharedResponder};
 
 /// Typestate: no scope was chosen yet.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use distlock_runtime::__layers::Waiters;
 use distlock_runtime::problem::Problem;
 use distlock_runtime::{CrashPolicy, LockManager, Records, Ttl, telemetry};
 use http::{HeaderName, Method, Response};
@@ -12,7 +13,6 @@ use super::disposition::Classifier;
 use super::executions::Executions;
 use super::key::KeySyntax;
 use super::scope::Scoping;
-use super::waiters::Waiters;
 use crate::responder::SharedResponder;
 
 /// What happens to an execution whose client goes away before the handler has answered.

@@ -132,7 +132,6 @@ mod request_body;
 mod scope;
 mod serve;
 mod service;
-mod waiters;
 
 pub use self::body::ResponseBody;
 pub use self::builder::{IdempotencyBuilder, Scoped, Unscoped};

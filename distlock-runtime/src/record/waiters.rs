@@ -4,21 +4,25 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use distlock_runtime::RecordKey;
+use crate::backend::RecordKey;
 
+/// Places to wait, bounded for each key.
 #[derive(Clone, Debug)]
-pub(crate) struct Waiters {
+pub struct Waiters {
     limit: usize,
     counts: Arc<Mutex<HashMap<RecordKey, usize>>>,
 }
 
 impl Waiters {
-    pub(crate) fn new(limit: usize) -> Self {
+    /// So many places for each key.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
         Self { limit, counts: Arc::default() }
     }
 
     /// A place to wait for this key; `None` if all are taken.
-    pub(crate) fn enter(&self, key: RecordKey) -> Option<Waiting> {
+    #[must_use]
+    pub fn enter(&self, key: RecordKey) -> Option<Waiting> {
         let mut counts = self.lock();
         let count = counts.entry(key).or_insert(0);
         if *count >= self.limit {
@@ -38,7 +42,7 @@ impl Waiters {
 
 /// A taken place.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub struct Waiting {
     waiters: Waiters,
     key: RecordKey,
 }

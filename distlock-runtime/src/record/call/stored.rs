@@ -1,0 +1,126 @@
+//! Results as bytes.
+//!
+//! ```text
+//! version  u8 = 1
+//! kind     u8 = 'v' a value, 'e' an error
+//! the rest is JSON
+//! ```
+//! JSON, as its reader takes what an older or newer version of the type wrote by names. What can't be read is an error, never
+//! a miss: it means "was executed".
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+const VERSION: u8 = 1;
+const VALUE: u8 = b'v';
+const ERROR: u8 = b'e';
+
+/// Why stored bytes are no result.
+pub(super) type Unreadable = &'static str;
+
+/// Which results are kept.
+pub(crate) trait Codec<T, E> {
+    /// The bytes to keep; `None` for a result that isn't kept.
+    fn encode(&self, result: &Result<T, E>) -> Option<serde_json::Result<Bytes>>;
+
+    /// The result that was kept.
+    fn decode(&self, bytes: &[u8]) -> Result<Result<T, E>, Unreadable>;
+}
+
+/// Keeps values, not errors.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ValuesOnly;
+
+impl<T: Serialize + DeserializeOwned, E> Codec<T, E> for ValuesOnly {
+    fn encode(&self, result: &Result<T, E>) -> Option<serde_json::Result<Bytes>> {
+        result.as_ref().ok().map(|value| written(VALUE, value))
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Result<Result<T, E>, Unreadable> {
+        match opened(bytes)? {
+            (VALUE, json) => read(json).map(Ok),
+            _ => Err("an error was stored, and this call doesn't keep errors"),
+        }
+    }
+}
+
+/// Keeps errors too.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Everything;
+
+impl<T, E> Codec<T, E> for Everything
+where
+    T: Serialize + DeserializeOwned,
+    E: Serialize + DeserializeOwned,
+{
+    fn encode(&self, result: &Result<T, E>) -> Option<serde_json::Result<Bytes>> {
+        Some(match result {
+            Ok(value) => written(VALUE, value),
+            Err(error) => written(ERROR, error),
+        })
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Result<Result<T, E>, Unreadable> {
+        match opened(bytes)? {
+            (VALUE, json) => read(json).map(Ok),
+            (ERROR, json) => read(json).map(Err),
+            _ => Err("the stored result is of an unknown kind"),
+        }
+    }
+}
+
+fn written(kind: u8, value: &impl Serialize) -> serde_json::Result<Bytes> {
+    let mut bytes = vec![VERSION, kind];
+    serde_json::to_writer(&mut bytes, value)?;
+    Ok(bytes.into())
+}
+
+fn opened(bytes: &[u8]) -> Result<(u8, &[u8]), Unreadable> {
+    match bytes {
+        [VERSION, kind, json @ ..] => Ok((*kind, json)),
+        [VERSION] | [] => Err("the stored result is malformed"),
+        _ => Err("the stored result's version is not known"),
+    }
+}
+
+fn read<T: DeserializeOwned>(json: &[u8]) -> Result<T, Unreadable> {
+    serde_json::from_slice(json).map_err(|_| "the stored result is of another type")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Sample = Result<(u64, String), String>;
+
+    #[test]
+    fn values_and_errors_round_trip() {
+        for result in [Sample::Ok((1, "é".into())), Sample::Err("no".into())] {
+            let bytes = Everything.encode(&result).unwrap().unwrap();
+            assert_eq!(Everything.decode(&bytes), Ok(result));
+        }
+    }
+
+    #[test]
+    fn errors_are_kept_only_where_asked_for() {
+        assert!(ValuesOnly.encode(&Sample::Err("no".into())).is_none());
+        let kept = Everything.encode(&Sample::Err("no".into())).unwrap().unwrap();
+        let read: Result<Sample, _> = ValuesOnly.decode(&kept);
+        assert!(read.is_err());
+    }
+
+    #[test]
+    fn the_bytes_of_version_1_stay_what_they_are() {
+        let bytes = ValuesOnly.encode(&Sample::Ok((1, "a".into()))).unwrap().unwrap();
+        assert_eq!(&bytes[..], b"\x01v[1,\"a\"]");
+    }
+
+    #[test]
+    fn what_is_not_a_result_is_unreadable() {
+        for bytes in [&b""[..], b"\x01", b"\x02v1", b"\x01z1", b"\x01v", b"\x01v\"x\"", b"\x01v1 1"] {
+            let read: Result<Result<u8, String>, _> = Everything.decode(bytes);
+            assert!(read.is_err(), "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What a record says to a request under its key.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::fingerprints::Fingerprints;
+use crate::backend::{Record, RecordState};
+
+/// A record's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Found {
+    /// Done; this is the stored result.
+    Completed(Bytes),
+    /// The key was used for another request. Said of one in flight too.
+    Other,
+    /// Done, the result was not kept, for this reason.
+    Tombstone(String),
+    /// It may or may not have happened.
+    Unknown,
+    /// It can't be read, for this reason. It means "was executed": it is no miss.
+    Unreadable(&'static str),
+}
+
+impl Found {
+    /// The answer, or how long the lease of the execution in flight still runs.
+    pub fn of(record: Record, fingerprints: &Fingerprints) -> ControlFlow<Self, Duration> {
+        ControlFlow::Break(match fingerprints.matches(&record.fingerprint) {
+            None => Self::Unreadable("the fingerprint's version is not known"),
+            Some(false) => Self::Other,
+            Some(true) => match record.state {
+                RecordState::InFlight { remaining } => return ControlFlow::Continue(remaining),
+                RecordState::Completed { response } => Self::Completed(response),
+                RecordState::Tombstone { reason } => Self::Tombstone(reason),
+                RecordState::Unknown => Self::Unknown,
+            },
+        })
+    }
+}

@@ -1,0 +1,83 @@
+//! Work that runs once for each key, on memory and on Redis: `LockManager::idempotent` and `#[idempotent]`.
+
+mod calls;
+mod failures;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use distlock::LockManager;
+use distlock_tests::server::{RedisOptions, RedisServer};
+use distlock_tests::wait;
+use tokio::sync::Notify;
+
+/// No test waits longer than this for anything.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Where records are kept.
+enum Store {
+    Memory(String),
+    Redis(Box<RedisServer>),
+}
+
+impl Store {
+    fn memory() -> Self {
+        Self::Memory(format!("memory:idempotent-{:016x}", fastrand::u64(..)))
+    }
+
+    fn redis() -> Self {
+        Self::Redis(Box::new(RedisServer::start(RedisOptions::new()).expect("redis-server starts")))
+    }
+
+    /// A manager of its own, as another process would have.
+    async fn manager(&self) -> LockManager {
+        let url = match self {
+            Self::Memory(url) => url.clone(),
+            Self::Redis(server) => server.url(),
+        };
+        LockManager::connect(&url).await.expect("the store is up")
+    }
+}
+
+/// Runs each of these `async fn(Store)` on every store.
+#[macro_export]
+macro_rules! on_every_store {
+    ($($case:ident),* $(,)?) => {
+        mod memory {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() { super::$case($crate::Store::memory()).await; })*
+        }
+        mod redis {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() { super::$case($crate::Store::redis()).await; })*
+        }
+    };
+}
+
+/// Counts its runs; a gated one goes on when told.
+#[derive(Clone, Debug, Default)]
+struct Work {
+    runs: Arc<AtomicUsize>,
+    go: Arc<Notify>,
+}
+
+impl Work {
+    fn count(&self) -> usize {
+        self.runs.load(Ordering::SeqCst)
+    }
+
+    fn next(&self) -> usize {
+        self.runs.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    async fn gated(&self) -> usize {
+        let run = self.next();
+        self.go.notified().await;
+        run
+    }
+
+    async fn reached(&self, runs: usize) {
+        wait::until("the work runs", LIMIT, async || (self.count() >= runs).then_some(())).await.unwrap();
+    }
+}

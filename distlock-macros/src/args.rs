@@ -7,16 +7,25 @@ use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{Error, Expr, Ident, LitStr, Path, Result, Token};
 
+use crate::count::Count;
 use crate::duration::Length;
 use crate::errors::Errors;
+use crate::keys::Keys;
 use crate::suggest::nearest;
-use crate::values::{Key, OnBusy, OnLost, Wait};
+use crate::together;
+use crate::values::{OnBusy, OnLost, Wait};
 
-const KNOWN: [&str; 12] = [
+const KNOWN: [&str; 18] = [
     "key",
+    "keys",
     "ttl",
     "wait",
     "reentrant",
+    "fair",
+    "read",
+    "write",
+    "permits",
+    "weight",
     "on_lost",
     "on_busy",
     "on_error",
@@ -26,8 +35,6 @@ const KNOWN: [&str; 12] = [
     "locks",
     "crate",
 ];
-/// Named in the design, but nothing in this version could keep their promise.
-const NOT_YET: [&str; 5] = ["fair", "read", "write", "permits", "weight"];
 
 /// The lease of a manager that was built without another.
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
@@ -35,10 +42,15 @@ const DEFAULT_TTL: Duration = Duration::from_secs(30);
 /// What the attribute says. Arguments that failed their check are `None` and have left an error.
 #[derive(Default)]
 pub(crate) struct Args {
-    pub(crate) key: Option<Key>,
+    pub(crate) keys: Option<Keys>,
     pub(crate) ttl: Option<Length>,
     pub(crate) wait: Option<Wait>,
     pub(crate) reentrant: bool,
+    pub(crate) fair: bool,
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    pub(crate) permits: Option<Count>,
+    pub(crate) weight: Option<Count>,
     pub(crate) on_lost: Option<OnLost>,
     pub(crate) on_busy: Option<OnBusy>,
     pub(crate) on_error: Option<Expr>,
@@ -64,7 +76,8 @@ impl Args {
 #[derive(Default)]
 struct Reader {
     args: Args,
-    seen: Vec<String>,
+    /// The names of the arguments, also of those whose value is wrong.
+    given: Vec<Ident>,
     errors: Errors,
 }
 
@@ -91,44 +104,35 @@ impl Reader {
         if input.peek(LitStr) {
             let key: LitStr = input.parse()?;
             // Counted as given, so that the missing key isn't reported as well.
-            self.seen.push("key".into());
+            self.given.push(Ident::new("key", key.span()));
             return Err(Error::new(key.span(), format!("name the argument: `key = {}`", key.token())));
         }
         let Ok(name) = input.call(Ident::parse_any) else {
             return Err(input.error("expected an argument such as `key = \"order:<id>\"` or `reentrant`"));
         };
-        let text = name.to_string();
-        if NOT_YET.contains(&text.as_str()) {
-            return Err(Error::new(
-                name.span(),
-                format!("`{text}` is not available yet: this version has exclusive locks only; leave it out"),
-            ));
-        }
-        if !KNOWN.contains(&text.as_str()) {
+        if !KNOWN.iter().any(|known| name == known) {
             return Err(unknown(&name));
         }
-        if self.seen.contains(&text) {
-            return Err(Error::new(name.span(), format!("`{text}` is given twice; leave one of them out")));
+        if self.given.contains(&name) {
+            return Err(Error::new(name.span(), format!("`{name}` is given twice; leave one of them out")));
         }
-        self.seen.push(text);
+        self.given.push(name.clone());
         self.value(&name, input)
     }
 
     fn value(&mut self, name: &Ident, input: ParseStream<'_>) -> Result<()> {
         let args = &mut self.args;
         match name.to_string().as_str() {
-            "key" => args.key = Some(Key::parse(expr(name, input)?)?),
+            "key" => args.keys = Some(Keys::one(expr(name, input)?)?),
+            "keys" => args.keys = Some(Keys::several(expr(name, input)?)?),
             "ttl" => args.ttl = Some(Length::ttl(expr(name, input)?)?),
             "wait" => args.wait = Some(Wait::parse(expr(name, input)?)?),
-            "reentrant" => {
-                if let Ok(equals) = input.parse::<Token![=]>() {
-                    return Err(Error::new(
-                        equals.span,
-                        "`reentrant` takes no value; its presence switches it on",
-                    ));
-                }
-                args.reentrant = true;
-            }
+            "reentrant" => args.reentrant = flag(name, input)?,
+            "fair" => args.fair = flag(name, input)?,
+            "read" => args.read = flag(name, input)?,
+            "write" => args.write = flag(name, input)?,
+            "permits" => args.permits = Some(Count::parse("permits", expr(name, input)?)?),
+            "weight" => args.weight = Some(Count::parse("weight", expr(name, input)?)?),
             "on_lost" => args.on_lost = Some(OnLost::parse(&expr(name, input)?)?),
             "on_busy" => args.on_busy = Some(OnBusy::parse(expr(name, input)?)?),
             "on_error" => args.on_error = Some(expr(name, input)?),
@@ -149,14 +153,34 @@ impl Reader {
     }
 
     fn finish(mut self) -> (Args, Errors) {
-        if !self.seen.iter().any(|seen| seen == "key") {
+        if !self.is_given("key") && !self.is_given("keys") {
             self.errors.push(Error::new(
                 Span::call_site(),
                 "`#[distributed_lock]` needs a key that names what is locked, as in `key = \"order:<id>\"`",
             ));
         }
+        together::check(&self.given).for_each(|error| self.errors.push(error));
+        self.check_weight();
         self.check_hold_at_least();
         (self.args, self.errors)
+    }
+
+    fn is_given(&self, name: &str) -> bool {
+        self.given.iter().any(|given| given == name)
+    }
+
+    fn check_weight(&mut self) {
+        if let (Some(Count::Literal(limit, _)), Some(Count::Literal(taken, literal))) =
+            (&self.args.permits, &self.args.weight)
+            && taken > limit
+        {
+            self.errors.push(Error::new(
+                literal.span(),
+                format!(
+                    "a call can't take {taken} permits of {limit}; lower the `weight` or raise `permits`"
+                ),
+            ));
+        }
     }
 
     /// The lease outlives the body for that long, so it can't be longer than a lease; nor than any hold.
@@ -169,7 +193,7 @@ impl Reader {
                     text.value().trim()
                 )
             }
-            None if *least > DEFAULT_TTL && !self.seen.iter().any(|seen| seen == "ttl") => {
+            None if *least > DEFAULT_TTL && !self.is_given("ttl") => {
                 "`hold_at_least` is longer than the usual `ttl` of 30s; give a `ttl` that is at least as long"
                     .into()
             }
@@ -184,6 +208,16 @@ impl Reader {
             },
         };
         self.errors.push(Error::new(literal.span(), message));
+    }
+}
+
+/// An argument that is its name alone: true, as it is there.
+fn flag(name: &Ident, input: ParseStream<'_>) -> Result<bool> {
+    match input.parse::<Token![=]>() {
+        Ok(equals) => {
+            Err(Error::new(equals.span, format!("`{name}` takes no value; its presence switches it on")))
+        }
+        Err(_) => Ok(true),
     }
 }
 

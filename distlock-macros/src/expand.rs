@@ -25,12 +25,15 @@
 //! ```text
 //! fn call<R>(impl FnOnce() -> R) -> R;
 //! fn locked<B: Future>(LockSpec, Option<Manager>, Result<LockKey, LockError>, B) -> Locked<B>;   // -> Result<B::Output, LockError>
+//! fn locked_all<B: Future>(LockSpec, Option<Manager>, Result<impl FromIterator<LockKey>, LockError>, B) -> Locked<B>;
 //! struct LockSpec;                                  // new(template, function), then ttl, wait, reentrant, on_lost, max_hold,
-//!                                                   // hold_at_least; by value
+//!                                                   // hold_at_least, fair, read, write, permits(limit, weight); by value
 //! enum WaitSpec { None, For(Duration), Forever }
 //! enum OnLost { Cancel, Signal, Ignore }
 //! struct KeyWriter;                                 // new, literal, value, finish
 //! fn key_from<K>(K) -> Result<LockKey, LockError>;
+//! fn keys_from<I: IntoIterator>(I) -> Result<impl FromIterator<LockKey>, LockError>;  // the type that locked_all takes
+//! fn held(Result<LockKey, LockError>) -> Result<(), LockError>;     // for assert_held!
 //! fn manager<M: AsManager + ?Sized>(&M) -> Option<Manager>;         // always Some
 //! fn current_guard() -> GuardRef;                   // inside the body
 //! trait FromLockError { fn from_lock_error(LockError) -> Self; }
@@ -51,20 +54,21 @@ use crate::args::Args;
 use crate::boxed::{self, BoxedBody, Unfit};
 use crate::failure::Failure;
 use crate::item::AnnotatedFn;
+use crate::keys::Keys;
 use crate::mentions::Mentions;
 use crate::params::Params;
 use crate::private::{Private, mixed};
 use crate::ret::Ret;
-use crate::values::{Key, Wait};
-use crate::{render, spec};
+use crate::values::Wait;
+use crate::{braces, render, spec};
 
 /// The function with the lock around its body.
-pub(crate) fn expand(args: &Args, key: &Key, mut item: AnnotatedFn) -> Result<TokenStream> {
+pub(crate) fn expand(args: &Args, keys: &Keys, mut item: AnnotatedFn) -> Result<TokenStream> {
     let inner_attributes = item.take_inner_attributes()?;
     let braces = mixed(item.body.span());
     let expansion = Expansion {
         args,
-        key,
+        keys,
         private: Private::new(args.krate.as_ref()),
         function: item.sig.ident.unraw().to_string(),
     };
@@ -80,7 +84,7 @@ pub(crate) fn expand(args: &Args, key: &Key, mut item: AnnotatedFn) -> Result<To
 
 struct Expansion<'a> {
     args: &'a Args,
-    key: &'a Key,
+    keys: &'a Keys,
     private: Private,
     function: String,
 }
@@ -88,9 +92,9 @@ struct Expansion<'a> {
 impl Expansion<'_> {
     fn async_fn(&self, item: &mut AnnotatedFn) -> Result<TokenStream> {
         let mut attribute = self.mentioned_by_exprs();
-        let params = Params::take(&mut item.sig, &attribute, &self.key.roots());
+        let params = Params::take(&mut item.sig, &attribute, &self.keys.roots());
         self.check_guard(&params)?;
-        if let Key::Template(literal, _) = self.key {
+        for (literal, _) in self.keys.templates() {
             attribute.add(literal.to_token_stream());
         }
         let body = Mentions::of(item.body.stream());
@@ -112,7 +116,7 @@ impl Expansion<'_> {
         let mut boxed = BoxedBody::find(&item.body).map_err(|unfit| not_async(item, &unfit))?;
         let params = Params::of_rewritten(&item.sig, boxed.inner());
         self.check_guard(&params)?;
-        boxed.use_locals(&self.key.roots());
+        boxed.use_locals(&self.keys.roots());
         let ret = Ret::new(boxed::output(&item.sig).unwrap_or_else(|| parse_quote!(_)));
         let body = self.bind_guard(boxed.inner().to_token_stream());
         Ok(boxed.with_inner(self.locked(&params, &quote!({ #body }), &ret)?))
@@ -120,14 +124,18 @@ impl Expansion<'_> {
 
     /// The expression that takes the lock, runs `body` under it, and turns a failure into the function's result.
     fn locked(&self, params: &Params, body: &TokenStream, ret: &Ret) -> Result<TokenStream> {
-        let Self { args, key, private, function } = self;
-        let (call, locked) = (private.item("call"), private.item("locked"));
-        let name = spec::name(private, key, function);
+        let Self { args, keys, private, function } = self;
+        for (literal, template) in keys.templates() {
+            braces::check(literal, template, params)?;
+        }
+        let locked = if matches!(keys, Keys::One(_)) { "locked" } else { "locked_all" };
+        let (call, locked) = (private.item("call"), private.item(locked));
+        let name = spec::name(private, keys, function);
         let (spec, manager) = (spec::spec(private, args, &name), spec::manager(private, args));
-        let key = render::key(key, params, private)?;
+        let keys = render::keys(keys, params, private)?;
         let failure = Failure { private, args, spec_name: &name, ret }.arms();
         Ok(quote_spanned! {Span::mixed_site()=>
-            match #call(move || #locked(#spec, #manager, #key, async move #body)).await {
+            match #call(move || #locked(#spec, #manager, #keys, async move #body)).await {
                 ::core::result::Result::Ok(value) => value,
                 #failure
             }
@@ -161,8 +169,11 @@ impl Expansion<'_> {
     fn mentioned_by_exprs(&self) -> Mentions {
         let args = self.args;
         let mut mentions = Mentions::default();
-        if let Key::Expr(expr) = self.key {
+        for expr in self.keys.exprs() {
             mentions.add(expr.to_token_stream());
+        }
+        for count in [&args.permits, &args.weight].into_iter().flatten() {
+            mentions.add(count.to_expr());
         }
         if let Some(locks) = &args.locks {
             mentions.add(locks.to_token_stream());

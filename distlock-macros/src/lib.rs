@@ -1,15 +1,20 @@
-//! The `#[distributed_lock]` attribute of [`distlock`](https://docs.rs/distlock), which re-exports it.
+//! The `#[distributed_lock]` attribute and the `assert_held!` macro of [`distlock`](https://docs.rs/distlock), which re-exports
+//! them.
 
 #![forbid(unsafe_code)]
 
 mod args;
 mod boxed;
 mod braces;
+mod count;
+
 mod duration;
 mod errors;
 mod expand;
 mod failure;
+mod held;
 mod item;
+mod keys;
 mod mentions;
 mod params;
 mod private;
@@ -18,6 +23,7 @@ mod ret;
 mod spec;
 mod suggest;
 mod template;
+mod together;
 mod values;
 
 use proc_macro::TokenStream;
@@ -32,19 +38,26 @@ pub fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {
     attribute(args.into(), item.into()).into()
 }
 
+/// What `distlock::assert_held!` expands to: the way to `distlock` (its `$crate`), a comma, and what the user wrote.
+#[doc(hidden)]
+#[proc_macro]
+pub fn assert_held(input: TokenStream) -> TokenStream {
+    held::expand(input.into()).into()
+}
+
 /// The expansion, or the item as it was plus every error: the function stays, so that the editor goes on completing.
 fn attribute(args: proc_macro2::TokenStream, item: proc_macro2::TokenStream) -> proc_macro2::TokenStream {
     let (args, mut errors) = Args::parse(args);
     let function = syn::parse2::<AnnotatedFn>(item.clone());
     // What only the missing expansion would have used is no mistake of its own.
     let quiet = function.is_ok().then(|| quote!(#[allow(unused)]));
-    match (function, &args.key) {
-        (Ok(function), Some(key)) => match expand::expand(&args, key, function) {
+    match (function, &args.keys) {
+        (Ok(function), Some(keys)) => match expand::expand(&args, keys, function) {
             Ok(expanded) if errors.is_empty() => return expanded,
             Ok(_) => {}
             Err(error) => errors.push(error),
         },
-        // The key's own error is already there.
+        // The keys' own error is already there.
         (Ok(_), None) => {}
         (Err(error), _) => errors.push(error),
     }

@@ -5,23 +5,67 @@ use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::{Error, LitStr, Result};
 
-use crate::braces;
+use crate::keys::{Key, Keys};
 use crate::params::Params;
 use crate::private::{Private, mixed_at};
 use crate::suggest::nearest;
-use crate::template::{Piece, Placeholder, Step};
-use crate::values::Key;
+use crate::template::{Piece, Placeholder, Step, Template};
 
-pub(crate) fn key(key: &Key, params: &Params, private: &Private) -> Result<TokenStream> {
-    let (literal, template) = match key {
-        Key::Template(literal, template) => (literal, template),
+/// The keys of an attribute, from the function's arguments: a `Result` of a key or, of several, of a set of them.
+pub(crate) fn keys(keys: &Keys, params: &Params, private: &Private) -> Result<TokenStream> {
+    let argument = |placeholder: &Placeholder, span| argument(placeholder, params, span);
+    let rendered = match keys {
+        Keys::One(one) => key(one, private, argument)?,
+        Keys::Listed(listed) => {
+            let listed = listed.iter().map(|one| key(one, private, argument)).collect::<Result<Vec<_>>>()?;
+            quote_spanned! {Span::mixed_site()=>
+                ::core::iter::Iterator::collect(::core::iter::IntoIterator::into_iter([#(#listed),*]))
+            }
+        }
+        Keys::Each(expr) => {
+            let span = mixed_at(expr);
+            let keys_from = private.at(span, "keys_from");
+            quote_spanned!(span=> #keys_from(#expr))
+        }
+    };
+    let lent = params.lend(&keys.roots());
+    Ok(if lent.is_empty() { rendered } else { quote!({ #lent #rendered }) })
+}
+
+/// The key of `assert_held!`, from the variables in scope: `Result<LockKey, LockError>`.
+pub(crate) fn local_key(local: &Key, private: &Private) -> Result<TokenStream> {
+    key(local, private, |placeholder, span| match &*placeholder.root {
+        "crate" | "super" | "Self" => {
+            let Placeholder { text, root, .. } = placeholder;
+            Err(Error::new(span, format!("`<{text}>`: `{root}` is no variable; write the name of one")))
+        }
+        "self" => Ok(Ident::new("self", span)),
+        root => Ok(ident(root, span)),
+    })
+}
+
+/// `root` gives the variable that a placeholder begins with.
+fn key(
+    key: &Key,
+    private: &Private,
+    root: impl Fn(&Placeholder, Span) -> Result<Ident>,
+) -> Result<TokenStream> {
+    match key {
+        Key::Template(literal, template) => self::template(literal, template, private, root),
         Key::Expr(expr) => {
             let span = mixed_at(expr);
             let key_from = private.at(span, "key_from");
-            return Ok(quote_spanned!(span=> #key_from(#expr)));
+            Ok(quote_spanned!(span=> #key_from(#expr)))
         }
-    };
-    braces::check(literal, template, params)?;
+    }
+}
+
+fn template(
+    literal: &LitStr,
+    template: &Template,
+    private: &Private,
+    root: impl Fn(&Placeholder, Span) -> Result<Ident>,
+) -> Result<TokenStream> {
     let span = mixed_at(literal);
     let writer = private.at(span, "KeyWriter");
     let mut writer = quote_spanned!(span=> #writer::new());
@@ -29,27 +73,28 @@ pub(crate) fn key(key: &Key, params: &Params, private: &Private) -> Result<Token
         let step = match piece {
             Piece::Literal(text) => quote!(.literal(#text)),
             Piece::Value(placeholder) => {
-                let value = value(placeholder, params, literal)?;
+                let value = value(&root(placeholder, literal.span())?, placeholder, literal.span());
                 quote_spanned!(span=> .value(&#value))
             }
         };
         writer.extend(step);
     }
-    let lent = params.lend(&key.roots());
-    let key = quote!(#writer.finish());
-    Ok(if lent.is_empty() { key } else { quote!({ #lent #key }) })
+    Ok(quote!(#writer.finish()))
+}
+
+fn argument(placeholder: &Placeholder, params: &Params, span: Span) -> Result<Ident> {
+    let Some(param) = params.find(&placeholder.root) else {
+        return Err(Error::new(span, unknown(placeholder, params)));
+    };
+    // The name resolves as the parameter itself, also where a macro made one of the two.
+    let mut param = param.clone();
+    param.set_span(span.resolved_at(param.span()));
+    Ok(param)
 }
 
 /// The place that a placeholder names. Every token stands at the template's literal, so that the compiler's complaints
 /// (no such field, no `Display`) point there.
-fn value(placeholder: &Placeholder, params: &Params, literal: &LitStr) -> Result<TokenStream> {
-    let span = literal.span();
-    let Some(root) = params.find(&placeholder.root) else {
-        return Err(Error::new(span, unknown(placeholder, params)));
-    };
-    // The name resolves as the parameter itself, also where a macro made one of the two.
-    let mut root = root.clone();
-    root.set_span(span.resolved_at(root.span()));
+fn value(root: &Ident, placeholder: &Placeholder, span: Span) -> TokenStream {
     let mut value = quote!(#root);
     for step in &placeholder.steps {
         value.extend(match step {
@@ -68,7 +113,7 @@ fn value(placeholder: &Placeholder, params: &Params, literal: &LitStr) -> Result
             }
         });
     }
-    Ok(value)
+    value
 }
 
 fn ident(name: &str, span: Span) -> Ident {

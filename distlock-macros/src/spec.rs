@@ -4,24 +4,48 @@ use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 
 use crate::args::Args;
+use crate::count::Count;
+use crate::keys::{Key, Keys};
 use crate::private::{Private, mixed_at};
-use crate::values::{Key, OnLost, Wait};
+use crate::values::{OnLost, Wait};
 
 /// `LockSpec::new(template, function)`: what names the lock in metrics and logs.
-pub(crate) fn name(private: &Private, key: &Key, function: &str) -> TokenStream {
+pub(crate) fn name(private: &Private, keys: &Keys, function: &str) -> TokenStream {
     let spec = private.item("LockSpec");
-    let template = match key {
-        Key::Template(literal, _) => literal.to_token_stream(),
-        Key::Expr(expr) => quote!(::core::stringify!(#expr)),
+    let template = match keys {
+        Keys::One(key) => template(key),
+        Keys::Listed(keys) => {
+            let rest = keys.iter().skip(1).map(template);
+            let first = keys.first().map(template);
+            quote!(::core::concat!(#first #(, ", ", #rest)*))
+        }
+        Keys::Each(expr) => quote!(::core::stringify!(#expr)),
     };
     quote!(#spec::new(#template, ::core::concat!(::core::module_path!(), "::", #function)))
+}
+
+fn template(key: &Key) -> TokenStream {
+    match key {
+        Key::Template(literal, _) => literal.to_token_stream(),
+        Key::Expr(expr) => quote!(::core::stringify!(#expr)),
+    }
 }
 
 /// The whole of it, from its `name` on.
 pub(crate) fn spec(private: &Private, args: &Args, name: &TokenStream) -> TokenStream {
     let ttl = args.ttl.iter().map(|ttl| ttl.to_expr());
     let wait = wait(private, args).into_iter();
-    let reentrant = args.reentrant.then(|| quote!(.reentrant()));
+    let flags = [
+        args.reentrant.then(|| quote!(.reentrant())),
+        args.fair.then(|| quote!(.fair())),
+        args.read.then(|| quote!(.read())),
+        args.write.then(|| quote!(.write())),
+    ];
+    let permits = args.permits.iter().map(|limit| {
+        let limit = limit.to_expr();
+        let weight = args.weight.as_ref().map_or_else(|| quote!(1), Count::to_expr);
+        quote!(#limit, #weight)
+    });
     let on_lost = args.on_lost.iter().map(|on_lost| {
         let policy = private.item("OnLost");
         match on_lost {
@@ -36,7 +60,8 @@ pub(crate) fn spec(private: &Private, args: &Args, name: &TokenStream) -> TokenS
         #name
             #(.ttl(#ttl))*
             #(.wait(#wait))*
-            #reentrant
+            #(#flags)*
+            #(.permits(#permits))*
             #(.on_lost(#on_lost))*
             #(.max_hold(#max_hold))*
             #(.hold_at_least(#hold_at_least))*

@@ -38,7 +38,7 @@ impl Template {
     /// Reads a template. The error is a message for the user.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text.trim().is_empty() {
-            return Err("the key is empty; name what is locked, as in `key = \"order:<id>\"`".into());
+            return Err("the key is empty; name what is locked, as in `\"order:<id>\"`".into());
         }
         if let Some(control) = text.chars().find(|c| c.is_control()) {
             return Err(format!(
@@ -137,7 +137,9 @@ impl Step {
         if !segment.is_empty() && segment.bytes().all(|byte| byte.is_ascii_digit()) {
             return segment.parse().ok().map(Self::Index);
         }
-        name(segment).filter(|field| field != "self" && field != "await").map(Self::Field)
+        // What no `r#` makes a field's name of.
+        let reserved = ["self", "Self", "super", "crate", "await"];
+        name(segment).filter(|field| !reserved.contains(&&**field)).map(Self::Field)
     }
 }
 
@@ -152,7 +154,7 @@ fn name(text: &str) -> Option<String> {
 fn not_a_path(path: &str) -> String {
     format!(
         "`<{path}>` is no path into an argument; placeholders take `<id>`, `<order.id>`, `<req.user().id>` or `<pair.0>`; for \
-         anything else write `key = expression`"
+         anything else write an expression, without quotes"
     )
 }
 
@@ -230,6 +232,7 @@ mod tests {
             ("<1>", "no path"),
             ("<order.part(1)>", "no path"),
             ("<order.await>", "no path"),
+            ("<order.crate>", "no path"),
             ("<order.99999999999>", "no path"),
             ("<a\"b>", "no path"),
             ("<f()>", "no path"),

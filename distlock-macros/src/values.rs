@@ -1,14 +1,8 @@
 //! What single arguments may say.
 
-use syn::{Error, Expr, ExprLit, Lit, LitStr, Result};
+use syn::{Error, Expr, ExprLit, Lit, Result};
 
 use crate::duration::Length;
-use crate::template::Template;
-
-pub(crate) enum Key {
-    Template(LitStr, Template),
-    Expr(Expr),
-}
 
 #[derive(Clone)]
 pub(crate) enum Wait {
@@ -27,32 +21,6 @@ pub(crate) enum OnLost {
 pub(crate) enum OnBusy {
     Skip,
     Return(Expr),
-}
-
-impl Key {
-    /// The names that its placeholders begin with.
-    pub(crate) fn roots(&self) -> Vec<&str> {
-        match self {
-            Self::Template(_, template) => {
-                template.placeholders().map(|placeholder| &*placeholder.root).collect()
-            }
-            Self::Expr(_) => Vec::new(),
-        }
-    }
-
-    pub(crate) fn parse(value: Expr) -> Result<Self> {
-        match value {
-            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => match Template::parse(&text.value()) {
-                Ok(template) => Ok(Self::Template(text, template)),
-                Err(message) => Err(Error::new(text.span(), message)),
-            },
-            Expr::Lit(other) => Err(Error::new_spanned(
-                other,
-                "`key` takes a template in quotes, as in `key = \"order:<id>\"`, or an expression",
-            )),
-            value => Ok(Self::Expr(value)),
-        }
-    }
 }
 
 impl Wait {

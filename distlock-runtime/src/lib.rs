@@ -32,7 +32,10 @@ pub use clock::{Clock, Moment};
 pub use engine::LockEvent;
 pub use error::{ErrorKind, Holder, LockError};
 pub use key::{KeyWriter, LockKey, MAX_KEY_BYTES, MAX_RAW_KEY_BYTES};
-pub use lock::{Guard, GuardRef, Mutex, OnLost, Run, Scoped, Unlocked};
+pub use lock::{
+    Candidate, Election, Guard, GuardRef, Leadership, MultiGuard, Mutex, MutexAll, NotUpgraded, OnLost,
+    ReadGuard, Run, RwLock, Scoped, Semaphore, Unlocked, WriteGuard, locked_all,
+};
 pub use manager::{Events, LockManager, ManagerBuilder, ShutdownReport};
 pub use record::{ClaimGuard, ClaimRequest, Claimed, Fingerprints, Records, Standing};
 #[cfg(feature = "idempotent")]
@@ -52,7 +55,8 @@ pub mod __private {
     pub use crate::key::KeyWriter;
     pub use crate::lock::{
         Answer, AnswerByCall, AnswerByValue, AsManager, FromLockError, LockSpec, Locked, Manager, OnLost,
-        Skip, WaitSpec, call, current_guard, handle, is_busy, key_from, locked, manager, skipped,
+        Skip, WaitSpec, call, current_guard, handle, held, is_busy, key_from, keys_from, locked, locked_all,
+        manager, skipped,
     };
     pub use crate::{LockError, LockKey};
 }

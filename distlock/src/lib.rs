@@ -94,6 +94,7 @@
 //! | [getting started](guide::getting_started) | from nothing to a locked function on Redis |
 //! | [the attribute](guide::attribute) | when to use it, how it behaves; every argument is in its [reference](macro@distributed_lock) |
 //! | [guarantees and fencing](guide::guarantees) | what holds under which fault, and how a resource compares tokens |
+//! | [which lock do I need](guide::kinds) | plain, fair, read/write, semaphore, several keys, election |
 //! | [idempotency](guide::idempotency) | one execution for each key, over HTTP and without |
 //! | [configuration](guide::configuration) | URLs, options, defaults |
 //! | [errors](guide::errors) | every code, its cause and its remedy |
@@ -129,17 +130,24 @@
 
 pub mod backend;
 pub mod guide;
+mod held;
 pub mod records;
 pub mod telemetry;
 
+#[doc(hidden)]
+pub use distlock_macros::assert_held as __assert_held;
 #[doc(inline)]
 pub use distlock_macros::distributed_lock;
 #[doc(inline)]
 pub use distlock_runtime::{
-    ErrorKind, Events, Fault, FencingToken, Guarantees, Guard, GuardRef, Holder, HolderState, KeyWriter,
-    LockError, LockEvent, LockKey, LockManager, LockState, MAX_KEY_BYTES, MAX_RAW_KEY_BYTES, ManagerBuilder,
-    Mutex, OnLost, OwnerToken, Promise, Run, Scoped, ShutdownReport, Ttl, Unlocked, Wait,
+    Candidate, Election, ErrorKind, Events, Fault, FencingToken, Guarantees, Guard, GuardRef, Holder,
+    HolderState, KeyWriter, Leadership, LockError, LockEvent, LockKey, LockManager, LockState, MAX_KEY_BYTES,
+    MAX_RAW_KEY_BYTES, ManagerBuilder, MultiGuard, Mutex, MutexAll, NotUpgraded, OnLost, OwnerToken, Promise,
+    ReadGuard, Run, RwLock, Scoped, Semaphore, ShutdownReport, Ttl, Unlocked, Wait, WriteGuard,
 };
+
+#[doc(inline)]
+pub use held::check_held;
 
 #[cfg(feature = "testkit")]
 #[doc(inline)]

@@ -1,6 +1,7 @@
 //! Random histories for as long as is asked; see `scripts/soak`.
 #![cfg(feature = "soak")]
 
+#[allow(dead_code, reason = "each suite uses a part")]
 mod simulation;
 
 use distlock_tests::{soak, wait::Deadline};

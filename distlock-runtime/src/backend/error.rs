@@ -24,6 +24,10 @@ pub enum BackendErrorKind {
     Config,
     /// The key holds a value of another kind; nothing was touched.
     KeyConflict,
+    /// The semaphore has another limit than the request says; nothing was touched.
+    LimitMismatch,
+    /// There is no such lease: it lapsed, was released or taken.
+    NotHeld,
     /// The store is out of memory for writes.
     OutOfMemory,
     /// Wrong credentials or missing rights.
@@ -104,6 +108,10 @@ impl BackendError {
             BackendErrorKind::KeyConflict => {
                 (ErrorKind::KeyConflict, "choose another key or namespace; nothing was changed")
             }
+            BackendErrorKind::LimitMismatch => {
+                (ErrorKind::LimitMismatch, "use one limit everywhere, or change it with resize()")
+            }
+            BackendErrorKind::NotHeld => (ErrorKind::NotHeld, ""),
             BackendErrorKind::OutOfMemory => (ErrorKind::OutOfMemory, "give the store memory, or free some"),
             BackendErrorKind::Permission => {
                 (ErrorKind::Permission, "check user, password and ACL; the operator guide has the ACL line")

@@ -26,8 +26,8 @@ pub use record::{
     Settled, Settlement,
 };
 pub use request::{
-    AcquireRequest, Attempt, Blocked, Grant, HolderState, LeaseHandle, LockState, Mode, Released, Renewal,
-    Turn, Warning,
+    AcquireRequest, Attempt, Blocked, Grant, HolderState, Kind, LeaseHandle, LockState, Mode, Released,
+    Renewal, Turn, Warning,
 };
 
 use crate::key::LockKey;
@@ -86,6 +86,26 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Takes the lock from whoever holds it and hands it on. `None` if it was free.
     async fn force_release(&self, key: &LockKey) -> Result<Option<HolderState>, BackendError>;
+
+    /// Changes a held read/write lease without a gap: a writer to a reader always, a reader to a writer only if it is the
+    /// only reader and nobody waits (`Busy` otherwise, with nothing changed). A repeat is granted again.
+    async fn convert(&self, lease: &LeaseHandle, to: Mode) -> Result<Attempt, BackendError> {
+        let _ = (lease, to);
+        Err(BackendError::refused(
+            BackendErrorKind::Unsupported,
+            format!("the store {} has no read/write locks", self.name()),
+        ))
+    }
+
+    /// Gives a semaphore another limit. Holds beyond a lower limit stay until they end. False if there is no such
+    /// semaphore in use: then the next acquire sets the limit.
+    async fn resize(&self, key: &LockKey, limit: u32) -> Result<bool, BackendError> {
+        let _ = (key, limit);
+        Err(BackendError::refused(
+            BackendErrorKind::Unsupported,
+            format!("the store {} has no semaphores", self.name()),
+        ))
+    }
 
     /// Reaches the store and back.
     async fn ping(&self) -> Result<(), BackendError>;

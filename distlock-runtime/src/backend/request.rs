@@ -15,6 +15,69 @@ use crate::ttl::Ttl;
 pub enum Mode {
     /// All of the lock.
     Exclusive,
+    /// A share of a read/write lock, beside other readers.
+    Read,
+    /// All of a read/write lock.
+    Write,
+    /// Some of a semaphore's permits.
+    Permits {
+        /// How many permits the semaphore has in all.
+        limit: u32,
+        /// How many of them this hold takes.
+        weight: u32,
+    },
+}
+
+/// The kind of lock that a name stands for. Two kinds on one name are a conflict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// One holder.
+    Exclusive,
+    /// Many readers or one writer.
+    ReadWrite,
+    /// Holders up to a number of permits.
+    Semaphore {
+        /// The number of permits.
+        limit: u32,
+    },
+}
+
+/// What a read/write lock has in all; a reader takes one, a writer everything.
+const EVERYTHING: u64 = 1 << 32;
+
+impl Kind {
+    /// How much there is to hold: every kind of lock is a weighted semaphore with leases.
+    #[must_use]
+    pub fn capacity(self) -> u64 {
+        match self {
+            Self::Exclusive => 1,
+            Self::ReadWrite => EVERYTHING,
+            Self::Semaphore { limit } => u64::from(limit),
+        }
+    }
+}
+
+impl Mode {
+    /// The kind of lock that is held so.
+    #[must_use]
+    pub fn kind(self) -> Kind {
+        match self {
+            Self::Exclusive => Kind::Exclusive,
+            Self::Read | Self::Write => Kind::ReadWrite,
+            Self::Permits { limit, .. } => Kind::Semaphore { limit },
+        }
+    }
+
+    /// How much of the lock's capacity it takes.
+    #[must_use]
+    pub fn weight(self) -> u64 {
+        match self {
+            Self::Exclusive | Self::Read => 1,
+            Self::Write => EVERYTHING,
+            Self::Permits { weight, .. } => u64::from(weight),
+        }
+    }
 }
 
 /// One acquisition: the same value is used for the first attempt, its repeats, the wait and the cancel.
@@ -28,6 +91,8 @@ pub struct AcquireRequest {
     pub ttl: Ttl,
     /// The kind of hold.
     pub mode: Mode,
+    /// First come, first served over all processes: not past a live queue. Read/write locks and semaphores are always so.
+    pub fair: bool,
     /// Enter the store's queue if the lock is busy.
     pub queue: bool,
     /// How many fencing tokens to reserve, at least one: hand-offs inside the process use one each.
@@ -35,6 +100,12 @@ pub struct AcquireRequest {
 }
 
 impl AcquireRequest {
+    /// Whether this request goes by the queue: a fair one, and every kind but the exclusive.
+    #[must_use]
+    pub fn is_fair(&self) -> bool {
+        self.fair || self.mode != Mode::Exclusive
+    }
+
     /// The lease that a grant of this request is.
     #[must_use]
     pub fn lease(&self) -> LeaseHandle {

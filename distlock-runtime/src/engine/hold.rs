@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::local::{LateAttempt, Parcel};
 use super::{Engine, Lease, LockEvent};
-use crate::backend::{BackendError, LeaseHandle, Released};
+use crate::backend::{Attempt, BackendError, LeaseHandle, Mode, Released};
 use crate::clock::{Clock, Moment};
 use crate::error::{ErrorKind, LockError};
 use crate::key::LockKey;
@@ -29,10 +29,10 @@ pub(crate) struct View {
     over: AtomicBool,
 }
 
-/// What is held: a lock, by the task in this seat, or a record's claim.
+/// What is held: a lock, by the task in this seat of its queue or beside all queues, or a record's claim.
 #[derive(Debug)]
 pub(crate) enum Source {
-    Lock { lease: Arc<Lease>, seat: Seat, at_least: Option<Duration> },
+    Lock { lease: Arc<Lease>, seat: Option<Seat>, at_least: Option<Duration> },
     Claim(Arc<super::ClaimLease>),
 }
 
@@ -79,8 +79,22 @@ impl View {
         }
     }
 
+    /// The lease of a lock.
+    pub(crate) fn lease(&self) -> Option<&Arc<Lease>> {
+        match &self.source {
+            Source::Lock { lease, .. } => Some(lease),
+            Source::Claim(_) => None,
+        }
+    }
+
     pub(crate) fn guards(&self) -> u32 {
         self.guards.load(Ordering::Acquire)
+    }
+
+    /// One share goes; how many there were with it. One that was being converted isn't counted.
+    fn leave(&self) -> u32 {
+        let one_less = |shares: u32| Some(shares.saturating_sub(1));
+        self.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less).unwrap_or_default()
     }
 
     /// When this hold began.
@@ -213,7 +227,7 @@ impl Hold {
         &self.view
     }
 
-    fn source(&self) -> (&Arc<Lease>, Seat, Option<Duration>) {
+    fn source(&self) -> (&Arc<Lease>, Option<Seat>, Option<Duration>) {
         match &self.view.source {
             Source::Lock { lease, seat, at_least } => (lease, *seat, *at_least),
             Source::Claim(_) => unreachable!("a claim has no holds"),
@@ -241,9 +255,47 @@ impl Hold {
         outcome.map(Ended::Released)
     }
 
+    /// Changes how the lease is held. A success is another hold, with a token of its own; a failure gives this share back.
+    /// Dropped meanwhile, this share is released.
+    pub(crate) async fn convert(mut self, to: Mode) -> Result<Self, (Self, LockError)> {
+        if let Err(error) = self.view.check() {
+            return Err((self, error));
+        }
+        let handle = self.lease().handle();
+        let key = handle.key.clone();
+        // From here on nobody joins this hold.
+        if self.view.guards.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            let error = LockError::new(ErrorKind::Deadlock, "convert")
+                .for_key(&key)
+                .detail("other guards share this hold and rely on how it is held");
+            return Err((self, error));
+        }
+        let patience = handle.ttl.as_duration() / 3;
+        let outcome = tokio::time::timeout(patience, self.engine.backend().convert(&handle, to)).await;
+        let error = match outcome {
+            Ok(Ok(Attempt::Granted(grant))) => {
+                let lease = LeaseHandle { mode: to, ..handle };
+                let next = self.engine.take_over(self.lease(), lease, &grant, self.view.template);
+                self.ended = true;
+                self.view.end();
+                return Ok(next);
+            }
+            Ok(Ok(_)) => LockError::new(ErrorKind::Busy, "convert")
+                .for_key(&key)
+                .detail("others hold a share or wait")
+                .remedy("release it and acquire anew"),
+            Ok(Err(error)) => error.into_lock_error("convert", Some(&key)),
+            Err(_) => LockError::new(ErrorKind::Connection, "convert")
+                .for_key(&key)
+                .detail(format!("no reply within {} ms", patience.as_millis())),
+        };
+        self.view.guards.store(1, Ordering::Release);
+        Err((self, error))
+    }
+
     /// Ends this share, and the hold if it is the last.
     fn end(&mut self) -> Option<Ending> {
-        if std::mem::replace(&mut self.ended, true) || self.view.guards.fetch_sub(1, Ordering::AcqRel) > 1 {
+        if std::mem::replace(&mut self.ended, true) || self.view.leave() > 1 {
             return None;
         }
         self.view.end();

@@ -15,7 +15,7 @@ pub(crate) struct Lease {
     pub(crate) cell: LeaseCell,
     pub(crate) key: LockKey,
     pub(crate) owner: OwnerToken,
-    mode: Mode,
+    pub(crate) mode: Mode,
     parcel: AtomicU8,
     awaited: bool,
 }

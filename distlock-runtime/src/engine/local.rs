@@ -13,15 +13,15 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use tokio::sync::oneshot;
 
+use super::driver::Driver;
 use super::hold::{Source, is_healthy};
 use super::{Engine, Hold, Kept, Lease, View};
-use crate::backend::{AcquireRequest, Applied, Attempt, BackendError, Grant, LeaseHandle, Mode};
+use crate::backend::{AcquireRequest, BackendError, Grant, LeaseHandle, Mode};
 use crate::clock::Moment;
-use crate::error::LockError;
 use crate::key::LockKey;
 use crate::lease::{LeaseCell, LeaseId};
-use crate::queue::{BLOCK, Block, Entry, KeyQueue, Leave, News, Refused, Seat, Step, Tenure, Ticket, Want};
-use crate::token::{FencingToken, OwnerToken};
+use crate::queue::{Block, Entry, KeyQueue, Leave, News, Refused, Seat, Step, Tenure, Ticket, Want};
+use crate::token::FencingToken;
 use crate::ttl::Ttl;
 
 /// Locks in different shards don't contend.
@@ -38,10 +38,18 @@ pub(crate) struct Ask {
     pub(crate) template: &'static str,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) hold_at_least: Option<Duration>,
+    pub(crate) mode: Mode,
+    pub(crate) fair: bool,
 }
 
 impl Ask {
-    fn want(&self) -> Want {
+    /// Stands in the store's queue itself, beside other tasks of this process: fair locks, and those of which there is
+    /// more than one share.
+    fn is_alone(&self) -> bool {
+        self.fair || self.mode != Mode::Exclusive
+    }
+
+    pub(super) fn want(&self) -> Want {
         Want { ttl: self.ttl, shares: self.max_hold.is_none() && self.hold_at_least.is_none() }
     }
 }
@@ -145,6 +153,23 @@ impl LocalQueues {
         self.event(key, |queue| queue.lost(|lease| lease.id == id))
     }
 
+    /// The driver is about to send a command under this ticket; how many tasks wait behind it.
+    pub(super) fn driving(&self, key: &LockKey, driver: Seat, ticket: Ticket) -> usize {
+        let mut shard = self.shard(key);
+        let Some(queue) = shard.queue(key) else { return 0 };
+        queue.driving(driver, ticket);
+        queue.waiting()
+    }
+
+    /// What the store answered to whoever asks it for this key: an error, or not.
+    pub(super) fn note_trouble(&self, key: &LockKey, error: Option<&BackendError>) {
+        let mut shard = self.shard(key);
+        match error {
+            Some(error) => drop(shard.troubles.insert(key.clone(), error.clone())),
+            None => shard.settle(key),
+        }
+    }
+
     /// The hold that has the key in this process.
     pub(crate) fn view(&self, key: &LockKey) -> Option<Arc<View>> {
         self.shard(key).slots.get(key)?.view.upgrade()
@@ -154,6 +179,12 @@ impl LocalQueues {
 impl Engine {
     /// A task wants the lock; `waits` says whether it may wait behind others.
     pub(crate) fn enter(self: &Arc<Self>, key: &LockKey, ask: Ask, waits: bool) -> Result<Place, Refused> {
+        if ask.is_alone() {
+            if self.is_closing() {
+                return Err(Refused::Closed);
+            }
+            return Ok(Place::Drive(Driver::new(self.clone(), key.clone(), None, ask, None, false)));
+        }
         let seat = self.seat();
         let most = waits.then_some(self.limits.waiters_per_key);
         let mut receiver = None;
@@ -189,8 +220,55 @@ impl Engine {
                 }
                 Ok(Place::Wait(waiting))
             }
-            _ => Ok(Place::Drive(Driver::new(engine, key, seat, ask, None, false))),
+            _ => Ok(Place::Drive(Driver::new(engine, key, Some(seat), ask, None, false))),
         }
+    }
+
+    /// The store granted the attempt of a queue's driver, as was seen now.
+    pub(super) fn queued_grant(
+        &self,
+        lease: &Arc<Lease>,
+        seat: Seat,
+        grant: &Grant,
+        ask: Ask,
+        now: Moment,
+    ) -> Arc<View> {
+        let tenure = Tenure::new(lease.clone(), ask.want());
+        let block = Block { since: now, next: grant.token, left: grant.tokens };
+        let mut shard = self.queues.shard(&lease.key);
+        let slot = shard.slots.get_mut(&lease.key).expect("a driver keeps its slot");
+        let token = slot.queue.granted(seat, tenure, block).expect("only the driver drives");
+        let view = self.new_view(lease.clone(), token, Some(seat), ask, now);
+        slot.view = Arc::downgrade(&view);
+        view
+    }
+
+    /// A lease goes on under another handle of the same owner.
+    pub(super) fn take_over(
+        self: &Arc<Self>,
+        old: &Arc<Lease>,
+        handle: LeaseHandle,
+        grant: &Grant,
+        template: &'static str,
+    ) -> Hold {
+        let id = LeaseId(self.id());
+        let cell = LeaseCell::new(handle.ttl, grant.sent);
+        let lease = Arc::new(Lease::new(id, cell, handle, old.is_awaited()));
+        self.rewatch(old.id, id, Kept::Lock(lease.clone()), grant.sent);
+        let source = Source::Lock { lease, seat: None, at_least: None };
+        let view = Arc::new(View::new(source, grant.token, self.clock, self.clock.now(), template));
+        Hold::new(self.clone(), view)
+    }
+
+    /// A queue's driver gives up.
+    pub(super) fn give_up(self: &Arc<Self>, key: &LockKey, driver: Seat, ticket: Option<Ticket>) {
+        let step = self.queues.event(key, |queue| {
+            if let Some(ticket) = ticket {
+                queue.driving(driver, ticket);
+            }
+            queue.gave_up(driver)
+        });
+        self.perform(key, step);
     }
 
     /// The hold that has the key in this process.
@@ -217,17 +295,25 @@ impl Engine {
         lease: &Lease,
         keep: Option<Duration>,
     ) -> Option<LateAttempt> {
-        let request = || request(&lease.key, &Ticket::new(lease.owner, lease.cell.ttl()), true, 1);
+        let request = || {
+            let LeaseHandle { key, owner, mode, .. } = lease.handle();
+            AcquireRequest { mode, ..exclusive(&key, &Ticket::new(owner, lease.cell.ttl())) }
+        };
         lease.is_awaited().then(|| LateAttempt { engine: self.clone(), request: request(), keep })
     }
 
-    /// A hold ends. Whether its lease must be released at the store, and what is to be delivered after that.
+    /// A hold ends. Whether its lease must be released at the store, and what is to be delivered after that. A hold
+    /// without a seat never stood in a queue of this process.
     pub(super) fn end_hold(
         self: &Arc<Self>,
         lease: &Arc<Lease>,
-        seat: Seat,
+        seat: Option<Seat>,
         now: Moment,
     ) -> (bool, Option<Parcel>) {
+        let Some(seat) = seat else {
+            self.unwatch(lease.id);
+            return (lease.cell.may_stand() || lease.cell.loss().is_none(), None);
+        };
         let healthy = !self.is_closing() && is_healthy(&lease.cell, now);
         let key = &lease.key;
         let (step, view) = {
@@ -261,7 +347,7 @@ impl Engine {
     pub(super) fn perform(self: &Arc<Self>, key: &LockKey, step: Option<LocalStep>) {
         let Some(step) = step else { return };
         match step.store {
-            Some(Leave::Cancel(ticket)) => self.cancel_detached(request(key, &ticket, true, 1), None),
+            Some(Leave::Cancel(ticket)) => self.cancel_detached(exclusive(key, &ticket), None),
             Some(Leave::Release(lease)) => {
                 self.unwatch(lease.id);
                 self.release_detached(lease.handle(), None);
@@ -282,7 +368,7 @@ impl Engine {
         let engine = self.clone();
         let delivery = match (news, view) {
             (News::Drive(ticket), _) => {
-                Delivery::Drive(Box::new(Driver::new(engine, key.clone(), seat, ask, ticket, true)))
+                Delivery::Drive(Box::new(Driver::new(engine, key.clone(), Some(seat), ask, ticket, true)))
             }
             (News::Granted(lease, _), Some(view)) => {
                 lease.handed_on();
@@ -295,14 +381,14 @@ impl Engine {
 
     fn heirs_view(&self, news: &LocalNews, now: Moment) -> Option<Arc<View>> {
         let (seat, mailbox, News::Granted(lease, token)) = news else { return None };
-        Some(self.new_view(lease.clone(), *token, *seat, mailbox.ask, now))
+        Some(self.new_view(lease.clone(), *token, Some(*seat), mailbox.ask, now))
     }
 
-    fn new_view(
+    pub(super) fn new_view(
         &self,
         lease: Arc<Lease>,
         token: FencingToken,
-        seat: Seat,
+        seat: Option<Seat>,
         ask: Ask,
         now: Moment,
     ) -> Arc<View> {
@@ -311,14 +397,16 @@ impl Engine {
     }
 }
 
-fn request(key: &LockKey, ticket: &Ticket, queue: bool, tokens: u32) -> AcquireRequest {
+/// The attempt that a ticket of a queue stands for.
+fn exclusive(key: &LockKey, ticket: &Ticket) -> AcquireRequest {
     AcquireRequest {
         key: key.clone(),
         owner: ticket.owner,
         ttl: ticket.ttl,
         mode: Mode::Exclusive,
-        queue,
-        tokens,
+        fair: false,
+        queue: true,
+        tokens: 1,
     }
 }
 
@@ -343,136 +431,6 @@ impl Drop for Parcel {
         if let Some((sender, delivery)) = self.0.take() {
             drop(sender.send(delivery));
         }
-    }
-}
-
-/// The right to ask the store for a key, one task of the process at a time. Dropped without a grant, it goes to the
-/// next task, together with the attempt under way.
-pub(crate) struct Driver {
-    engine: Arc<Engine>,
-    key: LockKey,
-    seat: Seat,
-    ask: Ask,
-    ticket: Option<Ticket>,
-    /// The slot may have an error noted, by this driver or by the one before.
-    troubled: bool,
-    finished: bool,
-}
-
-impl Driver {
-    fn new(
-        engine: Arc<Engine>,
-        key: LockKey,
-        seat: Seat,
-        ask: Ask,
-        ticket: Option<Ticket>,
-        troubled: bool,
-    ) -> Self {
-        Self { engine, key, seat, ask, ticket, troubled, finished: false }
-    }
-
-    /// The next command to send. From here on its outcome is open until [`outcome`](Self::outcome) says better.
-    pub(crate) fn request(&mut self, queue: bool) -> Result<AcquireRequest, LockError> {
-        let ticket = match self.ticket {
-            Some(ticket) => ticket,
-            None => Ticket::new(OwnerToken::random()?, self.ask.ttl),
-        };
-        let ticket = ticket.send();
-        self.ticket = Some(ticket);
-        let tokens = self.note(ticket);
-        Ok(request(&self.key, &ticket, queue, tokens))
-    }
-
-    /// What came of the request. A command that was answered needs no cancelling if it left nothing; the queue learns of it
-    /// when this driver gives up.
-    pub(crate) fn outcome(&mut self, outcome: &Result<Attempt, BackendError>) {
-        let placed = match outcome {
-            Ok(Attempt::Busy(_)) => Some(false),
-            Ok(_) => Some(true),
-            Err(error) => (error.applied() == Applied::No).then_some(false),
-        };
-        if let (Some(ticket), Some(placed)) = (&mut self.ticket, placed) {
-            *ticket = ticket.answered(placed);
-        }
-        let error = outcome.as_ref().err();
-        if error.is_none() && !self.troubled {
-            return;
-        }
-        self.troubled = error.is_some();
-        let mut shard = self.engine.queues.shard(&self.key);
-        match error {
-            Some(error) => drop(shard.troubles.insert(self.key.clone(), error.clone())),
-            None => shard.settle(&self.key),
-        }
-    }
-
-    /// Undo the attempt at the store and start the next one afresh.
-    pub(crate) fn start_over(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            self.engine.cancel_detached(request(&self.key, &ticket, true, 1), None);
-            self.note(Ticket::new(ticket.owner, ticket.ttl));
-        }
-    }
-
-    /// Tells the queue about the ticket; returns how many tokens to reserve.
-    fn note(&self, ticket: Ticket) -> u32 {
-        let mut shard = self.engine.queues.shard(&self.key);
-        let Some(queue) = shard.queue(&self.key) else { return 1 };
-        queue.driving(self.seat, ticket);
-        // Who shares no lease needs no tokens to hand on; drawn for nothing they would outrun the counter's floor.
-        if queue.waiting() > 0 && self.ask.want().shares { BLOCK } else { 1 }
-    }
-
-    /// The store granted the attempt, as was seen now.
-    pub(crate) fn granted(mut self, grant: Grant, now: Moment) -> Hold {
-        self.finished = true;
-        let engine = self.engine.clone();
-        let ticket = self.ticket.expect("a grant follows a request");
-        let id = LeaseId(engine.id());
-        let lease = Arc::new(Lease::new(
-            id,
-            LeaseCell::new(ticket.ttl, grant.sent),
-            LeaseHandle {
-                key: self.key.clone(),
-                owner: ticket.owner,
-                ttl: ticket.ttl,
-                mode: Mode::Exclusive,
-            },
-            ticket.is_late(),
-        ));
-        let tenure = Tenure::new(lease.clone(), self.ask.want());
-        let block = Block { since: now, next: grant.token, left: grant.tokens };
-        let stop_at = self.ask.max_hold.map(|most| now + most);
-        engine.watch(id, Kept::Lock(lease.clone()), grant.sent, stop_at);
-        let view = {
-            let mut shard = engine.queues.shard(&self.key);
-            let slot = shard.slots.get_mut(&self.key).expect("a driver keeps its slot");
-            let token = slot.queue.granted(self.seat, tenure, block).expect("only the driver drives");
-            let view = engine.new_view(lease, token, self.seat, self.ask, now);
-            slot.view = Arc::downgrade(&view);
-            view
-        };
-        Hold::new(engine, view)
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        if !self.finished {
-            let step = self.engine.queues.event(&self.key, |queue| {
-                if let Some(ticket) = self.ticket {
-                    queue.driving(self.seat, ticket);
-                }
-                queue.gave_up(self.seat)
-            });
-            self.engine.perform(&self.key, step);
-        }
-    }
-}
-
-impl fmt::Debug for Driver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Driver").field("key", &self.key).field("seat", &self.seat).finish_non_exhaustive()
     }
 }
 

@@ -5,12 +5,14 @@
 //! worker of the application is blocked.
 
 mod background;
+mod driver;
 mod event;
 mod hold;
 mod lanes;
 mod lease;
 mod local;
 mod renewal;
+mod waits;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -19,13 +21,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, broadcast, mpsc};
 
 pub(crate) use background::Host;
+pub(crate) use driver::Driver;
 pub use event::LockEvent;
 pub(crate) use hold::{Ended, Hold, Source, View};
 pub(crate) use lease::{ClaimLease, Kept, Lease};
-pub(crate) use local::{Ask, Delivery, Driver, Place, Waiting};
+pub(crate) use local::{Ask, Delivery, Place, Waiting};
+pub(crate) use waits::WaitNote;
 
 use self::background::Job;
 use self::local::LocalQueues;
+use self::waits::Waits;
 use crate::backend::{Backend, HolderState, RecordLease, RecordStore};
 use crate::clock::{Clock, Moment};
 use crate::error::LockError;
@@ -53,6 +58,7 @@ pub(crate) struct Engine {
     label: Arc<str>,
     limits: Limits,
     queues: LocalQueues,
+    waits: Waits,
     watchdog: Mutex<Plan>,
     /// Rung when the watchdog's next step comes earlier than planned.
     alarm: Arc<Notify>,
@@ -94,6 +100,7 @@ impl Engine {
             label,
             limits,
             queues: LocalQueues::new(),
+            waits: Waits::default(),
             watchdog: Mutex::new(Plan { dog: Watchdog::new(fastrand::u64(..)), planned: Moment::NEVER }),
             alarm: Arc::default(),
             jobs,
@@ -159,6 +166,15 @@ impl Engine {
     /// Puts a lease into the watchdog's care.
     fn watch(&self, id: LeaseId, kept: Kept, sent: Moment, stop_at: Option<Moment>) {
         let mut plan = self.plan();
+        plan.dog.insert(id, kept, sent, stop_at);
+        self.replan(&mut plan);
+    }
+
+    /// Puts one lease in the place of another, under the same bound of holding.
+    fn rewatch(&self, old: LeaseId, id: LeaseId, kept: Kept, sent: Moment) {
+        let mut plan = self.plan();
+        let stop_at = plan.dog.stop_at(old);
+        plan.dog.remove(old);
         plan.dog.insert(id, kept, sent, stop_at);
         self.replan(&mut plan);
     }

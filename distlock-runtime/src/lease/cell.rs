@@ -150,7 +150,7 @@ impl LeaseCell {
         Arc::clone(self.bell_place().get_or_insert_default())
     }
 
-    fn loss(&self) -> Option<Loss> {
+    pub(crate) fn loss(&self) -> Option<Loss> {
         Loss::from_number(self.loss.load(Ordering::Acquire))
     }
 

@@ -116,6 +116,11 @@ impl<H: Watched> Watchdog<H> {
         self.plan(id, renew_at);
     }
 
+    /// Until when a lease may be held (`max_hold`), if there is a bound.
+    pub(crate) fn stop_at(&self, id: LeaseId) -> Option<Moment> {
+        self.stops.get(&id).copied()
+    }
+
     /// Renew this one at the next occasion, whatever its schedule says.
     pub(crate) fn hurry(&mut self, id: LeaseId, now: Moment) {
         if self.entries.get(&id).is_some_and(|entry| !entry.is_under_way()) {

@@ -7,9 +7,9 @@ use tracing::Instrument as _;
 
 use super::options::{Checked, Options};
 use super::{Guard, Scope, Shared};
-use crate::backend::{Attempt, BackendError, Blocked, Grant, Turn};
+use crate::backend::{Attempt, BackendError, Blocked, Grant, Mode, Turn};
 use crate::clock::{Clock, Moment, within};
-use crate::engine::{Ask, Delivery, Driver, Engine, Hold, Place, Waiting};
+use crate::engine::{Ask, Delivery, Driver, Engine, Hold, Place, WaitNote, Waiting};
 use crate::error::{ErrorKind, Holder, LockError};
 use crate::key::LockKey;
 use crate::lease::Deadline;
@@ -68,37 +68,68 @@ async fn inner(
     tokio::task::coop::consume_budget().await;
     let checked = options.check()?;
     let engine = &shared.engine;
-    if let Some(hold) = Scope::current().find(engine, key) {
-        return Ok((reenter(hold, &checked)?, "reentered"));
+    if let Some(hold) = Scope::current().find(engine, key)
+        && let Some(guard) = reenter(hold, &checked)?
+    {
+        return Ok((guard, "reentered"));
     }
     let ask = Ask {
         ttl: checked.ttl,
         template: options.template,
         max_hold: options.max_hold,
         hold_at_least: options.hold_at_least,
+        mode: options.mode,
+        fair: options.fair,
     };
     let budget = Budget { clock: engine.clock(), started, wait: options.wait };
+    let mut wait_note = Noting { engine, key, checked: &checked, note: None };
     loop {
         let place = engine.enter(key, ask, !budget.is_single());
         let (driver, now) = match place.map_err(|refused| refused_error(engine, key, &refused))? {
             Place::Drive(driver) => (driver, started),
-            Place::Wait(waiting) => match wait(engine, key, waiting, &budget).await? {
-                Delivery::Drive(driver) => (*driver, engine.clock().now()),
-                // A hold that lay here while this task wasn't polled, or the process was stopped, may be over.
-                Delivery::Granted(hold) => match hold.view().check() {
-                    Ok(()) => return Ok((Guard::new(hold), "granted")),
-                    Err(lost) if budget.is_over() => return Err(lost),
-                    Err(_) => continue,
-                },
-            },
+            Place::Wait(waiting) => {
+                wait_note.blocked()?;
+                match wait(engine, key, waiting, &budget).await? {
+                    Delivery::Drive(driver) => (*driver, engine.clock().now()),
+                    // A hold that lay here while this task wasn't polled, or the process was stopped, may be over.
+                    Delivery::Granted(hold) => match hold.view().check() {
+                        Ok(()) => return Ok((Guard::new(hold), "granted")),
+                        Err(lost) if budget.is_over() => return Err(lost),
+                        Err(_) => continue,
+                    },
+                }
+            }
         };
-        return drive(engine, driver, &budget, now, &checked).await.map(|guard| (guard, "granted"));
+        return drive(engine, driver, &budget, now, &checked, &mut wait_note)
+            .await
+            .map(|guard| (guard, "granted"));
     }
 }
 
-fn reenter(hold: Hold, checked: &Checked) -> Result<Guard, LockError> {
+/// What becomes of an acquisition under a hold of the same key; `None` if the hold doesn't concern it.
+fn reenter(hold: Hold, checked: &Checked) -> Result<Option<Guard>, LockError> {
+    let deadlock = || LockError::new(ErrorKind::Deadlock, "lock");
+    match (hold.lease().mode, checked.options.mode) {
+        (Mode::Read, Mode::Write) => {
+            return Err(deadlock()
+                .detail("this task holds the lock for reading and would wait for itself to write")
+                .remedy("use try_upgrade() on the read guard, or ask for write from the start"));
+        }
+        (Mode::Permits { weight: held, limit }, Mode::Permits { weight, .. }) => {
+            // More permits are more permits, not a re-entry; but all of them at once can't be had.
+            return if held.saturating_add(weight) <= limit {
+                Ok(None)
+            } else {
+                Err(deadlock()
+                    .detail("this task holds so many permits that it would wait for itself")
+                    .remedy("take them all at once with acquire_many"))
+            };
+        }
+        (held, wanted) if held.kind() != wanted.kind() => return Ok(None),
+        _ => {}
+    }
     if !checked.options.reentrant {
-        return Err(LockError::new(ErrorKind::Deadlock, "lock")
+        return Err(deadlock()
             .detail("this task already holds the lock and would wait for itself")
             .remedy("mark the inner acquisition reentrant, or don't nest it"));
     }
@@ -107,7 +138,21 @@ fn reenter(hold: Hold, checked: &Checked) -> Result<Guard, LockError> {
         // The larger length holds from the next renewal on: let that be now.
         hold.engine().hurry(hold.lease().id);
     }
-    Ok(Guard::new(hold))
+    Ok(Some(Guard::new(hold)))
+}
+
+/// A call to the store that isn't an acquisition, within a bound.
+pub(super) async fn answered<T>(
+    operation: &'static str,
+    key: &LockKey,
+    call: impl Future<Output = Result<T, BackendError>>,
+) -> Result<T, LockError> {
+    match tokio::time::timeout(SINGLE_TRY, call).await {
+        Ok(outcome) => outcome.map_err(|error| error.into_lock_error(operation, Some(key))),
+        Err(_) => Err(LockError::new(ErrorKind::Connection, operation)
+            .for_key(key)
+            .detail(format!("no reply within {} s", SINGLE_TRY.as_secs()))),
+    }
 }
 
 /// Waits behind other tasks of this process.
@@ -131,10 +176,11 @@ async fn drive(
     budget: &Budget,
     now: Moment,
     checked: &Checked,
+    wait_note: &mut Noting<'_>,
 ) -> Result<Guard, LockError> {
     tokio::select! {
         biased;
-        outcome = attempts(engine, &mut driver, budget, now, checked) => {
+        outcome = attempts(engine, &mut driver, budget, now, checked, wait_note) => {
             let (grant, now) = outcome?;
             Ok(Guard::new(driver.granted(grant, now)))
         }
@@ -149,6 +195,7 @@ async fn attempts(
     budget: &Budget,
     mut now: Moment,
     checked: &Checked,
+    wait_note: &mut Noting<'_>,
 ) -> Result<(Grant, Moment), LockError> {
     let backend = engine.backend();
     let deadline = Deadline::of(checked.ttl);
@@ -183,6 +230,7 @@ async fn attempts(
             }
             Ok(Attempt::Busy(blocked) | Attempt::Queued(blocked)) => {
                 backoff = Duration::from_millis(10);
+                wait_note.blocked()?;
                 let turn = turn(engine, &request, &blocked, budget, now).await?;
                 now = budget.clock.now();
                 match turn {
@@ -223,6 +271,32 @@ async fn turn(
             Err(error) => Err(error.into_lock_error("lock", Some(&request.key))),
         },
         () = budget.used_up(now) => Err(budget_error(engine, &request.key, Some(blocked), budget)),
+    }
+}
+
+/// Writes the wait down when it begins, if this task holds something that others may wait for.
+struct Noting<'a> {
+    engine: &'a Arc<Engine>,
+    key: &'a LockKey,
+    checked: &'a Checked,
+    note: Option<WaitNote>,
+}
+
+impl Noting<'_> {
+    fn blocked(&mut self) -> Result<(), LockError> {
+        if self.note.is_some() || matches!(self.checked.options.mode, Mode::Permits { .. }) {
+            return Ok(());
+        }
+        let under = Scope::current().leases(self.engine);
+        if !under.is_empty() {
+            let noted = self.engine.note_wait(self.key, under);
+            self.note = Some(noted.map_err(|circle| {
+                LockError::new(ErrorKind::Deadlock, "lock")
+                    .detail(format!("a circle of waiting tasks: {}", circle.0))
+                    .remedy("take the locks in one order everywhere, or all at once with mutex_all")
+            })?);
+        }
+        Ok(())
     }
 }
 

@@ -3,8 +3,9 @@
 
 use std::cell::Cell;
 
-use super::{AsManager, Manager};
-use crate::error::LockError;
+use super::{AsManager, Manager, Scope};
+use crate::error::{ErrorKind, LockError};
+use crate::key::LockKey;
 
 /// Calls a closure. What the key borrows from the arguments stays in it, and out of the caller's future.
 pub fn call<R>(make: impl FnOnce() -> R) -> R {
@@ -15,6 +16,21 @@ pub fn call<R>(make: impl FnOnce() -> R) -> R {
 #[must_use]
 pub fn manager<M: AsManager + ?Sized>(locks: &M) -> Option<Manager> {
     Some(locks.shared())
+}
+
+/// For `assert_held!`: an error unless the code being polled is under a valid hold of this key.
+///
+/// # Errors
+/// `UNLOCK_FAILED`, naming the key; what the key's conversion says.
+pub fn held(key: Result<LockKey, LockError>) -> Result<(), LockError> {
+    let key = key?;
+    if Scope::current().holds(&key) {
+        return Ok(());
+    }
+    Err(LockError::new(ErrorKind::NotHeld, "assert held")
+        .for_key(&key)
+        .detail("this code isn't under a valid hold of the lock")
+        .remedy("call it below #[distributed_lock], guard.run or guard.scope for this key"))
 }
 
 /// Calls the closure of `on_error = |error| …`; gives its parameter a type.

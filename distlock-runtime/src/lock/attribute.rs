@@ -1,6 +1,7 @@
 //! What `#[distributed_lock]` expands to: one hand-written future, and the traits that turn a failure into the
 //! function's return value.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Debug};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -9,11 +10,12 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 
 use super::acquire::acquire;
-use super::options::OnLost;
+use super::options::{OnLost, Options};
 use super::run::Leash;
 use super::scope::Scope;
 use super::shared::current;
-use super::{Guard, GuardRef, Shared};
+use super::{Guard, GuardRef, MultiGuard, MutexAll, Shared};
+use crate::backend::Mode;
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::telemetry;
@@ -31,6 +33,8 @@ pub struct LockSpec {
     on_lost: OnLost,
     max_hold: Option<Duration>,
     hold_at_least: Option<Duration>,
+    mode: Mode,
+    fair: bool,
 }
 
 /// `wait = …`.
@@ -57,6 +61,8 @@ impl LockSpec {
             on_lost: OnLost::Cancel,
             max_hold: None,
             hold_at_least: None,
+            mode: Mode::Exclusive,
+            fair: false,
         }
     }
 
@@ -64,6 +70,50 @@ impl LockSpec {
     fn named<K>(&self, key: Result<K, LockError>) -> Result<K, LockError> {
         let Self { template, function, .. } = self;
         key.map_err(|error| error.adding(&format!(", in \"{template}\" of {function}")))
+    }
+
+    #[must_use]
+    pub const fn fair(mut self) -> Self {
+        self.fair = true;
+        self
+    }
+
+    #[must_use]
+    pub const fn read(mut self) -> Self {
+        self.mode = Mode::Read;
+        self
+    }
+
+    #[must_use]
+    pub const fn write(mut self) -> Self {
+        self.mode = Mode::Write;
+        self
+    }
+
+    #[must_use]
+    pub const fn permits(mut self, limit: u32, weight: u32) -> Self {
+        self.mode = Mode::Permits { limit, weight };
+        self
+    }
+
+    fn options(&self, shared: &Shared) -> Options {
+        let mut options = shared.defaults.options();
+        options.template = self.template;
+        options.reentrant = self.reentrant;
+        options.max_hold = self.max_hold;
+        options.hold_at_least = self.hold_at_least;
+        options.mode = self.mode;
+        options.fair = self.fair;
+        if let Some(ttl) = self.ttl {
+            options.ttl = ttl;
+        }
+        options.wait = match self.wait {
+            None => options.wait,
+            Some(WaitSpec::None) => Wait::None,
+            Some(WaitSpec::For(length)) => Wait::For(length),
+            Some(WaitSpec::Forever) => Wait::Forever,
+        };
+        options
     }
 
     #[must_use]
@@ -142,7 +192,22 @@ impl<T: AsManager + ?Sized> AsManager for Arc<T> {
 #[derive(Clone, Debug)]
 pub struct Manager(pub(crate) Arc<Shared>);
 
-type Acquire = Pin<Box<dyn Future<Output = Result<Guard, LockError>> + Send>>;
+type Acquire = Pin<Box<dyn Future<Output = Result<Held, LockError>> + Send>>;
+
+/// What a call holds.
+enum Held {
+    One(Guard),
+    Many(MultiGuard),
+}
+
+impl Held {
+    fn leash(&self, policy: OnLost) -> Leash {
+        match self {
+            Self::One(guard) => Leash::new(guard.hold(), policy),
+            Self::Many(guards) => guards.leash(policy),
+        }
+    }
+}
 
 pin_project! {
     /// The future of a function with the attribute: acquires, runs the body under the lock, releases without waiting.
@@ -157,7 +222,7 @@ pin_project! {
 
 enum Phase {
     Acquire(Acquire, OnLost),
-    Hold(Box<(Leash, Guard)>),
+    Hold(Box<(Leash, Held)>),
     Done,
 }
 
@@ -173,27 +238,52 @@ pub fn locked<B: Future>(
             Some(Manager(shared)) => shared,
             None => current(spec.function)?,
         };
-        let mut options = shared.defaults.options();
-        options.template = spec.template;
-        options.reentrant = spec.reentrant;
-        options.max_hold = spec.max_hold;
-        options.hold_at_least = spec.hold_at_least;
-        if let Some(ttl) = spec.ttl {
-            options.ttl = ttl;
-        }
-        options.wait = match spec.wait {
-            None => options.wait,
-            Some(WaitSpec::None) => Wait::None,
-            Some(WaitSpec::For(length)) => Wait::For(length),
-            Some(WaitSpec::Forever) => Wait::Forever,
-        };
-        let outcome = acquire(shared, spec.named(key)?, options).await;
-        if let Err(error) = &outcome {
-            tracing::debug!(function = spec.function, %error, "not run");
-        }
+        let options = spec.options(&shared);
+        let outcome = acquire(shared, spec.named(key)?, options).await.map(Held::One);
+        not_run(&spec, &outcome);
         outcome
     });
     Locked { body: Some(body), phase: Phase::Acquire(acquire, spec.on_lost) }
+}
+
+/// The same for `keys = …`: exclusive locks on all of them.
+pub fn locked_all<B: Future>(
+    spec: LockSpec,
+    manager: Option<Manager>,
+    keys: Result<BTreeSet<LockKey>, LockError>,
+    body: B,
+) -> Locked<B> {
+    let acquire = Box::pin(async move {
+        let shared = match manager {
+            Some(Manager(shared)) => shared,
+            None => current(spec.function)?,
+        };
+        let options = spec.options(&shared);
+        let keys = Ok(spec.named(keys)?);
+        let outcome = MutexAll::new(shared, keys).with_options(options).lock().await.map(Held::Many);
+        not_run(&spec, &outcome);
+        outcome
+    });
+    Locked { body: Some(body), phase: Phase::Acquire(acquire, spec.on_lost) }
+}
+
+/// `keys = expr`: what turns into keys, several times.
+///
+/// # Errors
+/// What the first conversion that fails says.
+pub fn keys_from<I>(keys: I) -> Result<BTreeSet<LockKey>, LockError>
+where
+    I: IntoIterator,
+    I::Item: TryInto<LockKey>,
+    <I::Item as TryInto<LockKey>>::Error: Into<LockError>,
+{
+    keys.into_iter().map(key_from).collect()
+}
+
+fn not_run(spec: &LockSpec, outcome: &Result<Held, LockError>) {
+    if let Err(error) = outcome {
+        tracing::debug!(function = spec.function, %error, "not run");
+    }
 }
 
 impl<B: Future> Future for Locked<B> {
@@ -204,9 +294,9 @@ impl<B: Future> Future for Locked<B> {
         let outcome = loop {
             match this.phase {
                 Phase::Acquire(acquire, policy) => match ready!(acquire.as_mut().poll(cx)) {
-                    Ok(guard) => {
-                        let leash = Leash::new(guard.hold(), *policy);
-                        *this.phase = Phase::Hold(Box::new((leash, guard)));
+                    Ok(held) => {
+                        let leash = held.leash(*policy);
+                        *this.phase = Phase::Hold(Box::new((leash, held)));
                     }
                     Err(error) => break Err(error),
                 },

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::options::OnLost;
-use super::run::Run;
+use super::run::{Leash, Run};
 use super::scope::{Scope, Scoped};
-use crate::backend::{Released, Renewal};
+use crate::backend::{Mode, Released, Renewal};
 use crate::engine::{Ended, Hold, View};
 use crate::error::{ErrorKind, LockError};
 use crate::key::LockKey;
@@ -115,7 +115,7 @@ impl Guard {
     /// # Cancel safety
     /// Dropping it drops the future; the guard still holds the lock.
     pub fn run<F: Future>(&self, future: F) -> Run<'_, F> {
-        Run::new(self, OnLost::Cancel, future)
+        Run::new(Leash::new(self.hold(), OnLost::Cancel), future)
     }
 
     /// Polls a future in the guard's lock scope, without stopping it on loss.
@@ -158,6 +158,14 @@ impl Guard {
             None => Err(LockError::new(ErrorKind::Connection, "extend")
                 .for_key(self.key())
                 .detail(format!("no reply within {} ms", patience.as_millis()))),
+        }
+    }
+
+    /// Changes how a read/write lock is held. On an error this guard comes back, also where the outcome isn't known.
+    pub(super) async fn convert(self, to: Mode) -> Result<Self, (Self, LockError)> {
+        match self.hold.convert(to).await {
+            Ok(hold) => Ok(Self { hold }),
+            Err((hold, error)) => Err((Self { hold }, error)),
         }
     }
 

@@ -3,22 +3,31 @@
 mod acquire;
 mod answer;
 mod attribute;
+mod election;
 mod guard;
+mod multi;
 mod mutex;
 mod options;
 mod run;
+mod rw;
 mod scope;
+mod semaphore;
+mod setters;
 mod shared;
 
-pub use answer::{Answer, AnswerByCall, AnswerByValue, call, handle, manager};
+pub use answer::{Answer, AnswerByCall, AnswerByValue, call, handle, held, manager};
 pub use attribute::{
     AsManager, FromLockError, LockSpec, Locked, Manager, Skip, WaitSpec, current_guard, is_busy, key_from,
-    locked, skipped,
+    keys_from, locked, locked_all, skipped,
 };
+pub use election::{Candidate, Election, Leadership};
 pub use guard::{Guard, GuardRef, Unlocked};
+pub use multi::{MultiGuard, MutexAll};
 pub use mutex::Mutex;
 pub use options::OnLost;
 pub use run::Run;
+pub use rw::{NotUpgraded, ReadGuard, RwLock, WriteGuard};
 pub(crate) use scope::Scope;
 pub use scope::Scoped;
+pub use semaphore::Semaphore;
 pub(crate) use shared::{Defaults, Shared, install, installed};

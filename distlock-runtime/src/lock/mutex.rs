@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::options::Options;
+use super::setters::common_setters;
 use super::{Guard, Shared, acquire};
 use crate::error::LockError;
 use crate::key::LockKey;
@@ -35,24 +36,7 @@ impl Mutex {
         Self { shared, key, options }
     }
 
-    /// How long the lease lives without renewal, 100 ms to 24 h (30 s unless the manager says otherwise). It is renewed
-    /// every third of that while held; after a crash the lock is free within that time.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.options.ttl = ttl;
-        self
-    }
-
-    /// How long [`lock`](Self::lock) may wait (10 s unless the manager says otherwise).
-    pub fn wait(mut self, length: Duration) -> Self {
-        self.options.wait = Wait::For(length);
-        self
-    }
-
-    /// Wait without bound.
-    pub fn wait_forever(mut self) -> Self {
-        self.options.wait = Wait::Forever;
-        self
-    }
+    common_setters!();
 
     /// Code that is already under this lock (in `guard.run`, `guard.scope` or the attribute) may enter again, without a
     /// round trip; otherwise that is a `DEADLOCK` error at once.
@@ -61,10 +45,10 @@ impl Mutex {
         self
     }
 
-    /// A bound on holding: after that the lease isn't renewed any more and the hold counts as lost. For code that may
-    /// hang.
-    pub fn max_hold(mut self, most: Duration) -> Self {
-        self.options.max_hold = Some(most);
+    /// First come, first served over all processes that ask for a fair lock on this key: one place in the store's queue per
+    /// task, and no hand-off inside the process. A plain acquisition may still get in between.
+    pub fn fair(mut self) -> Self {
+        self.options.fair = true;
         self
     }
 
@@ -72,12 +56,6 @@ impl Mutex {
     /// then run once. At most the ttl.
     pub fn hold_at_least(mut self, least: Duration) -> Self {
         self.options.hold_at_least = Some(least);
-        self
-    }
-
-    /// The label of this lock in metrics and spans: the key's template, such as `order:<id>`, never a rendered key.
-    pub fn template(mut self, template: &'static str) -> Self {
-        self.options.template = template;
         self
     }
 

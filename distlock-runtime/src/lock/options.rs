@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::backend::Mode;
 use crate::error::{ErrorKind, LockError};
 use crate::ttl::{Ttl, Wait};
 
@@ -25,6 +26,8 @@ pub(crate) struct Options {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) hold_at_least: Option<Duration>,
     pub(crate) template: &'static str,
+    pub(crate) mode: Mode,
+    pub(crate) fair: bool,
 }
 
 /// Options that were found to make sense together.
@@ -37,6 +40,17 @@ pub(crate) struct Checked {
 impl Options {
     pub(crate) fn check(self) -> Result<Checked, LockError> {
         let ttl = Ttl::new(self.ttl)?;
+        if let Mode::Permits { limit, weight } = self.mode {
+            if limit == 0 {
+                return Err(wrong("a semaphore of no permits", "give the semaphore at least one permit"));
+            }
+            if weight == 0 || weight > limit {
+                return Err(wrong(
+                    "a hold takes at least one permit, and at most all",
+                    "ask for 1 to limit permits",
+                ));
+            }
+        }
         if self.max_hold.is_some_and(|most| most.is_zero()) {
             return Err(wrong("max_hold is zero", "give max_hold a positive length, or leave it out"));
         }

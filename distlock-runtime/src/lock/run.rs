@@ -1,13 +1,13 @@
 //! A body under a lock: polled in its scope, beside the lost signal.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 
-use super::guard::Guard;
 use super::options::OnLost;
 use super::scope::Scope;
 use crate::engine::{Hold, View};
@@ -15,10 +15,12 @@ use crate::error::LockError;
 
 type Lost = Pin<Box<dyn Future<Output = LockError> + Send>>;
 
-/// What polling a body under a lock needs beside the body.
+/// What polling a body under its locks needs beside the body.
 pub(super) struct Leash {
     /// Not the hold itself: that is the guard's, and a body that is done doesn't keep it.
     view: Arc<View>,
+    /// Further locks that the body is under; most have none.
+    others: Box<[Arc<View>]>,
     scope: Scope,
     policy: OnLost,
     /// Made when the body first has to wait: one that is done at once doesn't pay for it.
@@ -28,6 +30,11 @@ pub(super) struct Leash {
 
 impl Leash {
     pub(super) fn new(hold: &Hold, policy: OnLost) -> Self {
+        Self::of_many(hold, std::iter::empty(), policy)
+    }
+
+    /// The first hold gives the span its name.
+    pub(super) fn of_many<'a>(hold: &Hold, others: impl Iterator<Item = &'a Hold>, policy: OnLost) -> Self {
         let view = hold.view();
         let span = tracing::info_span!(
             "distlock.hold",
@@ -38,10 +45,16 @@ impl Leash {
         if tracing::enabled!(tracing::Level::DEBUG) {
             span.record("key", tracing::field::display(hold.key()));
         }
-        Self { view: view.clone(), scope: Scope::current().with_hold(hold), policy, lost: None, span }
+        let mut scope = Scope::current().with_hold(hold);
+        let mut views = Vec::new();
+        for other in others {
+            scope = scope.with_hold(other);
+            views.push(other.view().clone());
+        }
+        Self { view: view.clone(), others: views.into(), scope, policy, lost: None, span }
     }
 
-    /// Polls the body. An error means that the lock is lost and the body must be dropped.
+    /// Polls the body. An error means that a lock is lost and the body must be dropped.
     pub(super) fn poll<F: Future>(
         &mut self,
         body: Pin<&mut F>,
@@ -57,11 +70,7 @@ impl Leash {
             return Poll::Ready(Ok(output));
         }
         if self.policy == OnLost::Cancel {
-            let lost = self.lost.get_or_insert_with(|| {
-                let view = self.view.clone();
-                Box::pin(async move { view.lost().await })
-            });
-            let error = ready!(lost.as_mut().poll(cx));
+            let error = ready!(self.lost().as_mut().poll(cx));
             return Poll::Ready(Err(error));
         }
         Poll::Pending
@@ -69,26 +78,59 @@ impl Leash {
 
     fn check(&self) -> Result<(), LockError> {
         match self.policy {
-            OnLost::Cancel => self.view.check(),
+            OnLost::Cancel => self.views().try_for_each(|view| view.check()),
             OnLost::Signal | OnLost::Ignore => Ok(()),
         }
     }
+
+    fn views(&self) -> impl Iterator<Item = &Arc<View>> {
+        std::iter::once(&self.view).chain(&self.others)
+    }
+
+    fn lost(&mut self) -> &mut Lost {
+        if self.lost.is_none() {
+            let view = self.view.clone();
+            let others = self.others.clone();
+            self.lost = Some(match others.is_empty() {
+                true => Box::pin(async move { view.lost().await }),
+                false => Box::pin(async move {
+                    first(std::iter::once(&view).chain(&others).map(|view| view.lost())).await
+                }),
+            });
+        }
+        self.lost.as_mut().expect("made above")
+    }
+}
+
+/// The output of the first of these futures that is ready.
+pub(super) async fn first<F: Future>(futures: impl Iterator<Item = F>) -> F::Output {
+    let mut futures: Vec<_> = futures.map(Box::pin).collect();
+    std::future::poll_fn(|cx| {
+        for future in &mut futures {
+            if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                return Poll::Ready(output);
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }
 
 pin_project! {
-    /// The future of [`Guard::run`].
+    /// The future of `Guard::run` and `MultiGuard::run`.
     #[must_use = "futures do nothing unless polled"]
     pub struct Run<'a, F> {
         #[pin]
         body: Option<F>,
         leash: Leash,
-        guard: &'a Guard,
+        // The guard can't be released while the body runs.
+        guard: PhantomData<&'a ()>,
     }
 }
 
-impl<'a, F: Future> Run<'a, F> {
-    pub(super) fn new(guard: &'a Guard, policy: OnLost, body: F) -> Self {
-        Self { body: Some(body), leash: Leash::new(guard.hold(), policy), guard }
+impl<F: Future> Run<'_, F> {
+    pub(super) fn new(leash: Leash, body: F) -> Self {
+        Self { body: Some(body), leash, guard: PhantomData }
     }
 }
 
@@ -106,6 +148,6 @@ impl<F: Future> Future for Run<'_, F> {
 
 impl<F> fmt::Debug for Run<'_, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Run").field("guard", &self.guard).finish_non_exhaustive()
+        f.debug_struct("Run").field("hold", &self.leash.view).finish_non_exhaustive()
     }
 }

@@ -10,7 +10,8 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 
 use super::Shared;
-use crate::engine::{Engine, Hold, View};
+use crate::backend::Mode;
+use crate::engine::{Engine, Hold, Lease, View};
 use crate::key::LockKey;
 
 tokio::task_local! {
@@ -69,9 +70,28 @@ impl Scope {
         self.holds.as_ref().map(|node| &node.view)
     }
 
+    /// The leases of this manager that the code is under, permits of semaphores aside.
+    pub(super) fn leases(&self, engine: &Arc<Engine>) -> Vec<Arc<Lease>> {
+        self.nodes()
+            .filter(|node| node.engine.as_ptr() == Arc::as_ptr(engine) && !node.view.is_over())
+            .filter_map(|node| node.view.lease())
+            .filter(|lease| !matches!(lease.mode, Mode::Permits { .. }))
+            .cloned()
+            .collect()
+    }
+
+    /// Whether the code is under a valid hold of this key, of whatever manager.
+    pub(super) fn holds(&self, key: &LockKey) -> bool {
+        self.nodes().any(|node| node.view.key() == Some(key) && node.view.is_valid())
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = &Node> {
+        std::iter::successors(self.holds.as_deref(), |node| node.outer.as_deref())
+    }
+
     /// A share of the hold on this key of this manager, if the code is under one.
     pub(super) fn find(&self, engine: &Arc<Engine>, key: &LockKey) -> Option<Hold> {
-        std::iter::successors(self.holds.as_deref(), |node| node.outer.as_deref())
+        self.nodes()
             .filter(|node| node.view.key() == Some(key) && node.engine.as_ptr() == Arc::as_ptr(engine))
             .find_map(|node| Hold::of(&node.view, engine))
     }

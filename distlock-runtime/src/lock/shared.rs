@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::Scope;
 use super::options::Options;
+use crate::backend::Mode;
 use crate::engine::Engine;
 use crate::error::{ErrorKind, LockError};
 #[cfg(feature = "idempotent")]
@@ -27,6 +28,8 @@ impl Defaults {
             max_hold: None,
             hold_at_least: None,
             template: telemetry::NO_TEMPLATE,
+            mode: Mode::Exclusive,
+            fair: false,
         }
     }
 }

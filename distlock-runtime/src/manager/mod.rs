@@ -17,7 +17,9 @@ use crate::backend::{BackendError, Guarantees, HolderState, LockState};
 use crate::engine::LockEvent;
 use crate::error::{ErrorKind, LockError};
 use crate::key::LockKey;
-use crate::lock::{self, AsManager, Manager, Mutex, Scope, Scoped, Shared};
+use crate::lock::{
+    self, AsManager, Election, Manager, Mutex, MutexAll, RwLock, Scope, Scoped, Semaphore, Shared,
+};
 #[cfg(feature = "idempotent")]
 use crate::record::Idempotent;
 use crate::record::Records;
@@ -65,6 +67,44 @@ impl LockManager {
         K::Error: Into<LockError>,
     {
         Mutex::new(self.shared.clone(), key.try_into().map_err(Into::into))
+    }
+
+    /// Exclusive locks on several keys at once, all or none.
+    pub fn mutex_all<I>(&self, keys: I) -> MutexAll
+    where
+        I: IntoIterator,
+        I::Item: TryInto<LockKey>,
+        <I::Item as TryInto<LockKey>>::Error: Into<LockError>,
+    {
+        let keys = keys.into_iter().map(|key| key.try_into().map_err(Into::into)).collect();
+        MutexAll::new(self.shared.clone(), keys)
+    }
+
+    /// A read/write lock on a key.
+    pub fn rw_lock<K>(&self, key: K) -> RwLock
+    where
+        K: TryInto<LockKey>,
+        K::Error: Into<LockError>,
+    {
+        RwLock::new(self.shared.clone(), key.try_into().map_err(Into::into))
+    }
+
+    /// An election of one leader among all who stand for the same key.
+    pub fn election<K>(&self, key: K) -> Election
+    where
+        K: TryInto<LockKey>,
+        K::Error: Into<LockError>,
+    {
+        Election::new(self.shared.clone(), key.try_into().map_err(Into::into))
+    }
+
+    /// A semaphore of `limit` permits on a key. Whoever uses it must say the same limit.
+    pub fn semaphore<K>(&self, key: K, limit: u32) -> Semaphore
+    where
+        K: TryInto<LockKey>,
+        K::Error: Into<LockError>,
+    {
+        Semaphore::new(self.shared.clone(), key.try_into().map_err(Into::into), limit)
     }
 
     /// Makes this the manager of every attribute that names none.

@@ -59,7 +59,7 @@ impl Ticket {
     }
 
     /// Whether something of this attempt may be at the store, or get there: giving up means cancelling.
-    fn leaves_traces(self) -> bool {
+    pub(crate) fn leaves_traces(self) -> bool {
         self.open || self.late || self.placed
     }
 }

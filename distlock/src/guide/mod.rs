@@ -27,6 +27,9 @@ pub mod guarantees {}
 #[doc = include_str!("idempotency.md")]
 pub mod idempotency {}
 
+#[doc = include_str!("kinds.md")]
+pub mod kinds {}
+
 #[doc = include_str!("observability.md")]
 pub mod observability {}
 

@@ -17,6 +17,7 @@ fn rival(length: u64) -> AcquireRequest {
         owner: OwnerToken::random().unwrap(),
         ttl: Ttl::new(ms(length)).unwrap(),
         mode: Mode::Exclusive,
+        fair: false,
         queue: false,
         tokens: 1,
     }

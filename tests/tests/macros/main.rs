@@ -8,7 +8,9 @@
 mod drop_order;
 mod exclusion;
 mod failures;
+mod held;
 mod holds;
+mod kinds;
 mod shapes;
 mod size;
 

@@ -97,6 +97,7 @@ pub fn request(key: &str, ttl_ms: u64) -> AcquireRequest {
         owner: OwnerToken::random().unwrap(),
         ttl: Ttl::new(Duration::from_millis(ttl_ms)).unwrap(),
         mode: Mode::Exclusive,
+        fair: false,
         queue: false,
         tokens: 1,
     }

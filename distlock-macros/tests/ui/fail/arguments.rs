@@ -41,6 +41,11 @@ async fn flag_with_a_value() -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = "order", fair = true)]
+async fn other_flag_with_a_value() -> Result<(), LockError> {
+    Ok(())
+}
+
 #[distributed_lock(key = "order", ttl, wait = )]
 async fn values_missing() -> Result<(), LockError> {
     Ok(())
@@ -83,11 +88,6 @@ async fn guard_called_like_an_argument(id: u64) -> Result<(), LockError> {
 
 #[distributed_lock(key = "order", crate = "distlock")]
 async fn quoted_crate() -> Result<(), LockError> {
-    Ok(())
-}
-
-#[distributed_lock(key = "order", fair, read, write, permits = 4, weight = 2)]
-async fn not_yet() -> Result<(), LockError> {
     Ok(())
 }
 

@@ -11,6 +11,10 @@ mod bare {
         pub tenant: u64,
     }
 
+    fn key() -> &'static str {
+        "key"
+    }
+
     impl Service {
         #[distributed_lock(key = "order:<self.tenant>:<id>", ttl = "5s", wait = "none", reentrant, on_lost = signal)]
         pub async fn result(&self, id: u64) -> Result<u64, LockError> {
@@ -26,6 +30,38 @@ mod bare {
         pub async fn answered(&self, id: u64) -> u64 {
             if hold.is_valid() { id } else { 0 }
         }
+
+        #[distributed_lock(keys = ["order:<self.tenant>:<id>", key(), "stock"], reentrant)]
+        pub async fn several(&self, id: u64) -> Result<u64, LockError> {
+            ::distlock::assert_held!("order:<self.tenant>:<id>");
+            ::distlock::assert_held!(key());
+            Ok(id)
+        }
+
+        #[distributed_lock(keys = ids)]
+        pub async fn each(&self, ids: [&str; 2]) -> Result<(), LockError> {
+            Ok(())
+        }
+
+        #[distributed_lock(key = "order:<id>", fair)]
+        pub async fn fair(&self, id: u64) -> Result<u64, LockError> {
+            Ok(id)
+        }
+
+        #[distributed_lock(key = "order:<id>", read)]
+        pub async fn read(&self, id: u64) -> Result<u64, LockError> {
+            Ok(id)
+        }
+
+        #[distributed_lock(key = "order:<id>", write)]
+        pub async fn write(&self, id: u64) -> Result<u64, LockError> {
+            Ok(id)
+        }
+
+        #[distributed_lock(key = "order:<id>", permits = limit, weight = { limit - 1 })]
+        pub async fn permits(&self, id: u64, limit: u32) -> Result<u64, LockError> {
+            Ok(id)
+        }
     }
 }
 
@@ -38,6 +74,8 @@ async unsafe fn needs_care(id: u64, pointer: *const u64) -> Result<u64, distlock
 fn main() {
     let service = bare::Service { tenant: 1 };
     drop((service.result(1), service.skipped(1), service.answered(1)));
+    drop((service.several(1), service.each(["a", "b"]), service.fair(1), service.read(1), service.write(1)));
+    drop(service.permits(1, 2));
     // SAFETY: the future is dropped at once.
     drop(unsafe { needs_care(1, &2) });
 }

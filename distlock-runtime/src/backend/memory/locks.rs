@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::{Bell, CLAIM, LIVE, Owner};
 use crate::backend::{
-    AcquireRequest, Attempt, Blocked, Grant, HolderState, LeaseHandle, LockState, Released,
+    AcquireRequest, Attempt, BackendError, BackendErrorKind, Blocked, Grant, HolderState, Kind, LeaseHandle,
+    LockState, Mode, Released,
 };
 use crate::clock::Moment;
 use crate::error::Holder;
@@ -24,85 +25,183 @@ pub(super) struct Table {
     swept_to: usize,
 }
 
-#[derive(Default)]
 struct Lock {
-    held: Option<Held>,
+    kind: Kind,
+    held: Vec<Held>,
     queue: VecDeque<Waiter>,
 }
 
 struct Held {
     owner: Owner,
     label: Arc<str>,
+    mode: Mode,
     expires: Moment,
 }
 
 struct Waiter {
     owner: Owner,
     label: Arc<str>,
+    mode: Mode,
     live_until: Moment,
     bell: Bell,
 }
 
 impl Lock {
-    /// Drops what is over, and hands a free lock to the head of the queue.
+    fn new(kind: Kind) -> Self {
+        Self { kind, held: Vec::new(), queue: VecDeque::new() }
+    }
+
+    /// Drops what is over, and hands what is free to the head of the queue, for as long as it fits: nobody is passed by.
     fn settle(&mut self, now: Moment) {
-        if self.held.as_ref().is_some_and(|held| held.expires > now) {
-            return;
-        }
-        self.held = None;
-        while let Some(waiter) = self.queue.pop_front() {
-            if waiter.live_until > now {
-                self.held = Some(Held { owner: waiter.owner, label: waiter.label, expires: now + CLAIM });
-                waiter.bell.notify_one();
+        self.held.retain(|held| held.expires > now);
+        while let Some(waiter) = self.queue.front() {
+            let live = waiter.live_until > now;
+            if live && !self.fits(waiter.mode) {
                 return;
+            }
+            if let Some(waiter) = self.queue.pop_front().filter(|_| live) {
+                let Waiter { owner, label, mode, bell, .. } = waiter;
+                self.held.push(Held { owner, label, mode, expires: now + CLAIM });
+                bell.notify_one();
             }
         }
     }
 
-    fn is_empty(&self) -> bool {
-        self.held.is_none() && self.queue.is_empty()
+    fn used(&self) -> u64 {
+        self.held.iter().map(|held| held.mode.weight()).sum()
     }
 
+    fn fits(&self, mode: Mode) -> bool {
+        self.used() + mode.weight() <= self.kind.capacity()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.held.is_empty() && self.queue.is_empty()
+    }
+
+    /// The one of the holders that stands longest in the way.
     fn holder(&self, now: Moment) -> Option<HolderState> {
-        let held = self.held.as_ref().filter(|held| held.expires > now)?;
+        let held = self.held.iter().filter(|held| held.expires > now).max_by_key(|held| held.expires)?;
         Some(HolderState::new(Some(held.label.to_string()), Some(held.expires - now), Some(held.owner)))
+    }
+
+    /// When the first of the holders lapses unless renewed.
+    fn blocked(&self, now: Moment) -> Blocked {
+        let first = self.held.iter().min_by_key(|held| held.expires);
+        let holder = first.map(|held| Holder::new(Some(held.label.to_string()), Some(held.expires - now)));
+        Blocked { holder }
+    }
+
+    fn enter(&mut self, request: &AcquireRequest, label: &Arc<str>, now: Moment) {
+        let live_until = now + LIVE;
+        match self.queue.iter_mut().find(|waiter| waiter.owner == request.owner) {
+            Some(waiter) => waiter.live_until = live_until,
+            None => self.queue.push_back(Waiter {
+                owner: request.owner,
+                label: label.clone(),
+                mode: request.mode,
+                live_until,
+                bell: Bell::default(),
+            }),
+        }
+    }
+}
+
+fn conflict(stands: Kind, asked: Kind) -> BackendError {
+    match (stands, asked) {
+        (Kind::Semaphore { limit }, Kind::Semaphore { limit: other }) => BackendError::refused(
+            BackendErrorKind::LimitMismatch,
+            format!("the semaphore has {limit} permits, not {other}"),
+        ),
+        _ => BackendError::refused(
+            BackendErrorKind::KeyConflict,
+            format!("the key is in use by another kind of lock ({stands:?})"),
+        ),
     }
 }
 
 impl Table {
-    pub(super) fn acquire(&mut self, request: &AcquireRequest, label: &Arc<str>, now: Moment) -> Attempt {
+    pub(super) fn acquire(
+        &mut self,
+        request: &AcquireRequest,
+        label: &Arc<str>,
+        now: Moment,
+    ) -> Result<Attempt, BackendError> {
         self.sweep(now);
-        let ttl = request.ttl.as_duration();
-        let lock = self.locks.entry(request.key.clone()).or_default();
+        let kind = request.mode.kind();
+        let lock = self.locks.entry(request.key.clone()).or_insert_with(|| Lock::new(kind));
         lock.settle(now);
-        match &mut lock.held {
-            Some(held) if held.owner == request.owner => held.expires = held.expires.max(now + ttl),
-            None => lock.held = Some(Held { owner: request.owner, label: label.clone(), expires: now + ttl }),
-            Some(held) => {
-                let remaining = held.expires - now;
-                let blocked =
-                    Blocked { holder: Some(Holder::new(Some(held.label.to_string()), Some(remaining))) };
-                if !request.queue {
-                    return Attempt::Busy(blocked);
-                }
-                let live_until = now + LIVE;
-                match lock.queue.iter_mut().find(|waiter| waiter.owner == request.owner) {
-                    Some(waiter) => waiter.live_until = live_until,
-                    None => lock.queue.push_back(Waiter {
-                        owner: request.owner,
-                        label: label.clone(),
-                        live_until,
-                        bell: Bell::default(),
-                    }),
-                }
-                return Attempt::Queued(blocked);
-            }
+        if lock.is_empty() {
+            lock.kind = kind;
+        } else if lock.kind != kind {
+            return Err(conflict(lock.kind, kind));
+        }
+        let ttl = request.ttl.as_duration();
+        if let Some(held) = lock.held.iter_mut().find(|held| held.owner == request.owner) {
+            held.expires = held.expires.max(now + ttl);
+        } else if lock.fits(request.mode) && (lock.queue.is_empty() || !request.is_fair()) {
+            let (owner, label, mode) = (request.owner, label.clone(), request.mode);
+            lock.held.push(Held { owner, label, mode, expires: now + ttl });
+        } else if request.queue {
+            lock.enter(request, label, now);
+            return Ok(Attempt::Queued(lock.blocked(now)));
+        } else {
+            return Ok(Attempt::Busy(lock.blocked(now)));
         }
         lock.queue.retain(|waiter| waiter.owner != request.owner);
-        let tokens = request.tokens.max(1);
+        Ok(Attempt::Granted(self.grant(request.mode, request.tokens, now)))
+    }
+
+    /// Readers carry the last token that a writer can have; everybody else draws their own.
+    fn grant(&mut self, mode: Mode, tokens: u32, now: Moment) -> Grant {
+        if mode == Mode::Read {
+            return Grant { sent: now, token: FencingToken::new(self.last_token), tokens: 1 };
+        }
+        let tokens = tokens.max(1);
         let token = FencingToken::new(self.last_token + 1);
         self.last_token += u64::from(tokens);
-        Attempt::Granted(Grant { sent: now, token, tokens })
+        Grant { sent: now, token, tokens }
+    }
+
+    pub(super) fn convert(
+        &mut self,
+        lease: &LeaseHandle,
+        to: Mode,
+        now: Moment,
+    ) -> Result<Attempt, BackendError> {
+        let gone = || BackendError::refused(BackendErrorKind::NotHeld, "the lease to convert is gone");
+        let lock = self.locks.get_mut(&lease.key).ok_or_else(gone)?;
+        lock.settle(now);
+        if lock.kind != to.kind() {
+            return Err(conflict(lock.kind, to.kind()));
+        }
+        let others = lock.held.iter().filter(|held| held.owner != lease.owner).count();
+        let waiting = lock.queue.len();
+        let held = lock.held.iter_mut().find(|held| held.owner == lease.owner).ok_or_else(gone)?;
+        if to == Mode::Write && held.mode == Mode::Read && (others > 0 || waiting > 0) {
+            return Ok(Attempt::Busy(lock.blocked(now)));
+        }
+        held.mode = to;
+        held.expires = held.expires.max(now + lease.ttl.as_duration());
+        lock.settle(now);
+        Ok(Attempt::Granted(self.grant(to, 1, now)))
+    }
+
+    pub(super) fn resize(&mut self, key: &LockKey, limit: u32, now: Moment) -> Result<bool, BackendError> {
+        let Some(lock) = self.locks.get_mut(key) else { return Ok(false) };
+        lock.settle(now);
+        if lock.is_empty() {
+            return Ok(false);
+        }
+        let Kind::Semaphore { .. } = lock.kind else {
+            return Err(conflict(lock.kind, Kind::Semaphore { limit }));
+        };
+        lock.kind = Kind::Semaphore { limit };
+        for waiter in &mut lock.queue {
+            waiter.bell.notify_one();
+        }
+        lock.settle(now);
+        Ok(true)
     }
 
     /// The bell of a queued owner; `None` if the lock was handed to it meanwhile, or it isn't queued.
@@ -137,9 +236,7 @@ impl Table {
     pub(super) fn cancel(&mut self, key: &LockKey, owner: Owner, now: Moment) {
         if let Some(lock) = self.locks.get_mut(key) {
             lock.queue.retain(|waiter| waiter.owner != owner);
-            if lock.held.as_ref().is_some_and(|held| held.owner == owner) {
-                lock.held = None;
-            }
+            lock.held.retain(|held| held.owner != owner);
             self.hand_on(key, now);
         }
     }
@@ -147,7 +244,7 @@ impl Table {
     pub(super) fn force_release(&mut self, key: &LockKey, now: Moment) -> Option<HolderState> {
         let lock = self.locks.get_mut(key)?;
         let holder = lock.holder(now);
-        lock.held = None;
+        lock.held.clear();
         self.hand_on(key, now);
         holder
     }
@@ -172,7 +269,7 @@ impl Table {
     }
 
     fn held(&mut self, key: &LockKey, owner: Owner, now: Moment) -> Option<&mut Held> {
-        self.locks.get_mut(key)?.held.as_mut().filter(|held| held.owner == owner && held.expires > now)
+        self.locks.get_mut(key)?.held.iter_mut().find(|held| held.owner == owner && held.expires > now)
     }
 
     fn hand_on(&mut self, key: &LockKey, now: Moment) {
@@ -216,11 +313,12 @@ mod tests {
                 key: LockKey::new(format!("forgotten:{n}")).unwrap(),
                 owner: OwnerToken::random().unwrap(),
                 ttl,
+                fair: false,
                 mode: Mode::Exclusive,
                 queue: false,
                 tokens: 1,
             };
-            assert!(matches!(table.acquire(&request, &label, now), Attempt::Granted(_)));
+            assert!(matches!(table.acquire(&request, &label, now), Ok(Attempt::Granted(_))));
             // A thousand live at a time.
             now = now + Duration::from_millis(1);
             assert!(table.locks.len() <= 2 * SMALL + 1, "{}", table.locks.len());

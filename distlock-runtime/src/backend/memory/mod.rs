@@ -18,7 +18,7 @@ use self::locks::Table;
 use self::records::Records;
 use super::{
     AcquireRequest, Attempt, Backend, BackendError, Blocked, Guarantees, HolderState, LeaseHandle, LockState,
-    PostedRelease, Promise, RecordStore, Released, Renewal, Turn, Warning,
+    Mode, PostedRelease, Promise, RecordStore, Released, Renewal, Turn, Warning,
 };
 use crate::clock::Clock;
 use crate::key::LockKey;
@@ -115,7 +115,7 @@ impl Backend for MemoryBackend {
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt, BackendError> {
         let now = self.clock.now();
-        Ok(self.table().acquire(request, &self.label, now))
+        self.table().acquire(request, &self.label, now)
     }
 
     async fn turn(&self, request: &AcquireRequest, blocked: &Blocked) -> Result<Turn, BackendError> {
@@ -165,6 +165,14 @@ impl Backend for MemoryBackend {
 
     async fn force_release(&self, key: &LockKey) -> Result<Option<HolderState>, BackendError> {
         Ok(self.table().force_release(key, self.clock.now()))
+    }
+
+    async fn convert(&self, lease: &LeaseHandle, to: Mode) -> Result<Attempt, BackendError> {
+        self.table().convert(lease, to, self.clock.now())
+    }
+
+    async fn resize(&self, key: &LockKey, limit: u32) -> Result<bool, BackendError> {
+        self.table().resize(key, limit, self.clock.now())
     }
 
     async fn ping(&self) -> Result<(), BackendError> {

@@ -17,7 +17,7 @@ const LOOKS: usize = 100;
 
 impl RedisBackend {
     pub(super) async fn look_at(&self, key: &LockKey) -> Result<LockState, BackendError> {
-        let reply = self
+        let looked = self
             .connections
             .run(&script::INSPECT, || {
                 let names = self.namespace.lock(key);
@@ -28,22 +28,19 @@ impl RedisBackend {
                 names.waiters(&mut call);
                 call
             })
-            .await?;
-        let Value::Array(parts) = &reply.value else {
-            return Err(error::unexpected("inspect", &reply.value));
-        };
-        let (holder, waiters) = match parts.as_slice() {
-            [Value::BulkString(holder), Value::Int(remaining), Value::Int(waiters)] => {
-                (Some(value::holder_state(holder, *remaining)), waiters)
+            .await;
+        match looked {
+            Ok(reply) => value::lock_state(key, &reply.value),
+            // No string: a lock that is held in shares, or not one of ours.
+            Err(failure) if failure.kind() == BackendErrorKind::KeyConflict => {
+                Box::pin(self.look_at_shares(key)).await
             }
-            [Value::Nil, _, Value::Int(waiters)] => (None, waiters),
-            _ => return Err(error::unexpected("inspect", &reply.value)),
-        };
-        Ok(LockState::new(key.clone(), holder, waiters.unsigned_abs()))
+            Err(failure) => Err(failure),
+        }
     }
 
     pub(super) async fn take_away(&self, key: &LockKey) -> Result<Option<HolderState>, BackendError> {
-        let reply = self
+        let taken = self
             .connections
             .run(&script::FORCE_RELEASE, || {
                 let names = self.namespace.lock(key);
@@ -54,7 +51,13 @@ impl RedisBackend {
                 call.arg(i32::from(key.is_raw()));
                 call
             })
-            .await?;
+            .await;
+        let reply = match taken {
+            Err(failure) if failure.kind() == BackendErrorKind::KeyConflict => {
+                return Box::pin(self.take_away_shares(key)).await;
+            }
+            taken => taken?,
+        };
         match &reply.value {
             Value::Nil => Ok(None),
             Value::Int(-1) => Err(BackendError::refused(

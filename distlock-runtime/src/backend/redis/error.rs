@@ -4,15 +4,18 @@ use redis::{RedisError, ServerError};
 
 use crate::backend::{BackendError, BackendErrorKind};
 
-use BackendErrorKind::{Config, KeyConflict, OutOfMemory, Permission, Script, Unavailable, Unsupported};
+use BackendErrorKind::{
+    Config, KeyConflict, LimitMismatch, NotHeld, OutOfMemory, Permission, Script, Unavailable, Unsupported,
+};
 
-/// Codes of error replies. The client library types only some of them.
+/// Codes of error replies, `LIMITMISMATCH` and `NOTHELD` from scripts of ours. The client library types only some of them.
 const CODES: &[(&str, BackendErrorKind)] = &[
     ("ASK", Unavailable),
     ("BUSY", Unavailable),
     ("CLUSTERDOWN", Unavailable),
     ("CROSSSLOT", Script),
     ("DENIED", Permission),
+    ("LIMITMISMATCH", LimitMismatch),
     ("LOADING", Unavailable),
     ("MASTERDOWN", Unavailable),
     ("MISCONF", Unavailable),
@@ -21,6 +24,7 @@ const CODES: &[(&str, BackendErrorKind)] = &[
     ("NOPERM", Permission),
     ("NOREPLICAS", Unavailable),
     ("NOSCRIPT", Script),
+    ("NOTHELD", NotHeld),
     ("OOM", OutOfMemory),
     ("READONLY", Unavailable),
     ("TRYAGAIN", Unavailable),

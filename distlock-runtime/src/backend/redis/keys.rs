@@ -69,7 +69,7 @@ pub(super) struct LockNames<'a> {
 }
 
 impl LockNames<'_> {
-    /// The lock itself: a string, the holder's value.
+    /// The lock itself: a string, the holder's value; or a hash, if it is held in shares.
     pub(super) fn lock(&self, command: &mut Cmd) {
         parts(command, &[self.prefix.as_bytes(), self.key.as_bytes()]);
     }
@@ -103,6 +103,11 @@ impl LockNames<'_> {
     fn auxiliary(&self, command: &mut Cmd, kind: &[u8]) {
         let (prefix, key) = (self.prefix.as_bytes(), self.key.as_bytes());
         parts(command, &[self.namespace.as_bytes(), b"!{", self.tag, kind, prefix, key]);
+    }
+
+    /// The owners that hold a share, by when their leases end.
+    pub(super) fn shares(&self, command: &mut Cmd) {
+        self.auxiliary(command, b"}!s:");
     }
 
     /// The lock's name as a string.
@@ -144,6 +149,7 @@ mod tests {
         names.tombstones(&mut command);
         names.queue(&mut command);
         names.waiters(&mut command);
+        names.shares(&mut command);
         command
             .args_iter()
             .map(|arg| match arg {
@@ -178,6 +184,7 @@ mod tests {
             format!("ns!{{{tag}}}!x:ns:a"),
             format!("ns!{{{tag}}}!q:ns:a"),
             format!("ns!{{{tag}}}!w:ns:a"),
+            format!("ns!{{{tag}}}!s:ns:a"),
         ];
         assert_eq!(names_of(namespace.lock(&key)), expected);
         assert_eq!(names_of(namespace.lock(&raw)), expected, "one key in the store is one lock");

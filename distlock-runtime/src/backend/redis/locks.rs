@@ -5,29 +5,22 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
+use super::calls::milliseconds;
 use super::connection::Reply;
+use super::script::Script;
 use super::{RedisBackend, error, script, value};
 use crate::backend::{
-    AcquireRequest, Attempt, BackendError, BackendErrorKind, Blocked, Grant, LeaseHandle, PostedRelease,
-    Released, Renewal,
+    AcquireRequest, Attempt, BackendError, BackendErrorKind, Blocked, Grant, LeaseHandle, Mode,
+    PostedRelease, Released, Renewal,
 };
 use crate::token::FencingToken;
-use crate::ttl::Ttl;
 
-/// How long a lock that was handed on waits for its new owner, at most.
-const CLAIM: Duration = Duration::from_secs(3);
-/// How long a waiter keeps its place without asking. Part of the wire form: all clients use the same.
-const WINDOW: Duration = Duration::from_secs(5);
-/// Most places in one queue.
-const LONGEST_QUEUE: u32 = 10_000;
 /// How long a cancelled attempt may still be under way. What it leaves then lives for its ttl, and so does the tombstone.
 const UNDER_WAY: Duration = Duration::from_secs(120);
 /// How many leases one script call renews: enough to be cheap, few enough not to hold up others.
 const RENEWALS: usize = 200;
 /// A counter outside of these was lost or tampered with; `draw.lua` has the same borders.
 const TOKENS: RangeInclusive<u64> = 1_000_000_000_000_000..=9_000_000_000_000_000;
-/// Room for the fixed parts of names and values.
-const NAMES: usize = 320;
 
 /// What came of the plain form.
 enum Plain {
@@ -42,9 +35,13 @@ impl RedisBackend {
     /// The first try is plain: `SET NX` and `INCR` cost the server less than half of a script. A key that was busy lately
     /// saves that try.
     pub(super) async fn attempt(&self, request: &AcquireRequest) -> Result<Attempt, BackendError> {
+        // Whoever must not pass by looks at the queue first.
+        if request.is_fair() {
+            return Box::pin(self.attempt_in_line(request)).await;
+        }
         let owner = request.owner.to_hex();
-        let likely_busy = request.queue
-            && (self.contention.is_likely(&request.key) || self.wakeups.contains(request.owner));
+        let waited = request.queue && self.wakeups.contains(request.owner);
+        let likely_busy = waited || request.queue && self.contention.is_likely(&request.key);
         // A plain try that comes too late is only recognized by clients that know tombstones; a raw key has others.
         let mut taken = false;
         if !likely_busy && !request.key.is_raw() {
@@ -55,16 +52,19 @@ impl RedisBackend {
                 Plain::WithoutToken => taken = true,
             }
         }
-        let outcome = if request.queue {
-            Box::pin(self.enter(request, &owner)).await
-        } else {
-            let call = || self.acquire_call(request, &owner);
-            Box::pin(self.connections.run(&script::ACQUIRE, call))
-                .await
-                .and_then(|reply| self.outcome(request, reply))
-        };
         // The script wasn't applied, but the lock is taken: it must be cancelled.
-        outcome.map_err(|failure| if taken { failure.with_open_outcome() } else { failure })
+        let open = |failure: BackendError| if taken { failure.with_open_outcome() } else { failure };
+        if request.queue {
+            let outcome =
+                Box::pin(self.enter(request, &script::ENTER, || self.enter_call(request, &owner))).await;
+            if !waited && matches!(outcome, Ok(Attempt::Granted(_) | Attempt::Busy(_))) {
+                self.contention.note(&request.key, false);
+            }
+            return outcome.map_err(open);
+        }
+        let call = || self.acquire_call(request, &owner);
+        let reply = Box::pin(self.connections.run(&script::ACQUIRE, call)).await;
+        reply.and_then(|reply| attempted(block(request), reply)).map_err(open)
     }
 
     async fn take_plainly(&self, request: &AcquireRequest, owner: &str) -> Result<Plain, BackendError> {
@@ -85,11 +85,31 @@ impl RedisBackend {
         })
     }
 
-    async fn enter(&self, request: &AcquireRequest, owner: &str) -> Result<Attempt, BackendError> {
+    async fn attempt_in_line(&self, request: &AcquireRequest) -> Result<Attempt, BackendError> {
+        let owner = request.owner.to_hex();
+        let script = if request.mode == Mode::Exclusive { &script::FAIR } else { &script::SHARE_ACQUIRE };
+        let call = || match request.mode {
+            Mode::Exclusive => self.fair_call(request, &owner),
+            _ => self.share_call(request, &owner),
+        };
+        if request.queue {
+            return self.enter(request, script, call).await;
+        }
+        let reply = self.connections.run(script, call).await?;
+        attempted(block(request), reply)
+    }
+
+    /// A try that may stand in the queue after it.
+    async fn enter(
+        &self,
+        request: &AcquireRequest,
+        script: &Script,
+        call: impl Fn() -> Cmd + Send + Sync,
+    ) -> Result<Attempt, BackendError> {
         // Before the command is sent: the turn may come before its reply.
         let first = self.wakeups.enter(request.owner);
-        let reply = self.connections.run(&script::ENTER, || self.enter_call(request, owner)).await;
-        let outcome = match reply.and_then(|reply| self.outcome(request, reply)) {
+        let reply = self.connections.run(script, call).await;
+        let outcome = match reply.and_then(|reply| attempted(block(request), reply)) {
             Err(failure) => {
                 if first && failure.applied() == crate::backend::Applied::No {
                     self.wakeups.leave(request.owner);
@@ -100,20 +120,28 @@ impl RedisBackend {
         };
         if !matches!(outcome, Attempt::Queued(_)) {
             self.wakeups.leave(request.owner);
-            if first {
-                self.contention.note(&request.key, false);
-            }
         }
         Ok(outcome)
     }
 
     pub(super) async fn renew_all(&self, leases: &[LeaseHandle]) -> Vec<Renewal> {
-        let mut outcomes = Vec::with_capacity(leases.len());
-        for chunk in leases.chunks(RENEWALS) {
-            let renewed = self.connections.run(&script::RENEW, || self.renew_call(chunk)).await;
-            outcomes.extend(renewals(chunk.len(), "renew", renewed));
+        let mut outcomes: Vec<Option<Renewal>> = vec![None; leases.len()];
+        for shares in [false, true] {
+            let of_kind = |index: &usize| (leases[*index].mode != Mode::Exclusive) == shares;
+            let indexes: Vec<usize> = (0..leases.len()).filter(of_kind).collect();
+            for chunk in indexes.chunks(RENEWALS) {
+                let some = || chunk.iter().map(|index| &leases[*index]);
+                let reply = if shares {
+                    self.connections.run(&script::SHARE_RENEW, || self.renew_shares_call(some())).await
+                } else {
+                    self.connections.run(&script::RENEW, || self.renew_call(some())).await
+                };
+                for (index, renewal) in chunk.iter().zip(renewals(chunk.len(), "renew", reply)) {
+                    outcomes[*index] = Some(renewal);
+                }
+            }
         }
-        outcomes
+        outcomes.into_iter().map(|outcome| outcome.expect("each lease is of one kind")).collect()
     }
 
     pub(super) async fn give_back(
@@ -122,7 +150,11 @@ impl RedisBackend {
         keep: Option<Duration>,
     ) -> Result<Released, BackendError> {
         let owner = lease.owner.to_hex();
-        let reply = self.connections.run(&script::RELEASE, || self.release_call(lease, &owner, keep)).await?;
+        let script = match lease.mode {
+            Mode::Exclusive => &script::RELEASE,
+            _ => &script::SHARE_RELEASE,
+        };
+        let reply = self.connections.run(script, || self.release_call(lease, &owner, keep)).await?;
         match reply.value {
             Value::Int(1) => Ok(Released::Confirmed),
             Value::Int(0) => Ok(Released::NotHeld),
@@ -141,122 +173,48 @@ impl RedisBackend {
         let owner = request.owner.to_hex();
         // Behind the attempt on its own connection, if that still works: then nothing of it is left.
         self.connections.follow_up(request.owner, || self.release_call(&request.lease(), &owner, None));
-        self.connections
-            .run(&script::CANCEL, || {
-                let names = self.namespace.lock(&request.key);
-                let mut call = script::CANCEL.call(4, 3, 2 * NAMES);
-                names.lock(&mut call);
-                names.tombstones(&mut call);
-                names.queue(&mut call);
-                names.waiters(&mut call);
-                value::write(&mut call, &owner, &self.label);
-                call.arg(&owner).arg(milliseconds(UNDER_WAY + request.ttl.as_duration()));
-                call
-            })
-            .await?;
+        let life = milliseconds(UNDER_WAY + request.ttl.as_duration());
+        if request.mode == Mode::Exclusive {
+            self.connections.run(&script::CANCEL, || self.cancel_call(request, &owner, life)).await?;
+        } else {
+            self.connections
+                .run(&script::SHARE_CANCEL, || self.cancel_share_call(request, &owner, life))
+                .await?;
+        }
         Ok(())
     }
+}
 
-    fn plain_call(&self, request: &AcquireRequest, owner: &str) -> [Cmd; 2] {
-        let names = self.namespace.lock(&request.key);
-        let (lock, other) = names.bytes();
-        let mut set = Cmd::with_capacity(6, lock + 48 + self.label.len());
-        set.arg("SET");
-        names.lock(&mut set);
-        value::write(&mut set, owner, &self.label);
-        set.arg("NX").arg("PX").arg(request.ttl.as_millis());
-        let mut draw = Cmd::with_capacity(3, other);
-        if request.tokens > 1 {
-            draw.arg("INCRBY");
-            names.counter(&mut draw);
-            draw.arg(request.tokens);
-        } else {
-            draw.arg("INCR");
-            names.counter(&mut draw);
-        }
-        [set, draw]
-    }
+/// How many tokens a grant of this request brings: a reader carries one that others drew.
+fn block(request: &AcquireRequest) -> u32 {
+    if request.mode == Mode::Read { 1 } else { request.tokens.max(1) }
+}
 
-    fn acquire_call(&self, request: &AcquireRequest, owner: &str) -> Cmd {
-        let names = self.namespace.lock(&request.key);
-        let mut call = script::ACQUIRE.call(3, 3, NAMES);
-        names.lock(&mut call);
-        names.counter(&mut call);
-        names.tombstones(&mut call);
-        value::write(&mut call, owner, &self.label);
-        call.arg(request.ttl.as_millis());
-        if request.tokens > 1 {
-            call.arg(request.tokens);
-        }
-        call
-    }
-
-    fn enter_call(&self, request: &AcquireRequest, owner: &str) -> Cmd {
-        let names = self.namespace.lock(&request.key);
-        let mut call = script::ENTER.call(5, 8, 2 * NAMES);
-        names.lock(&mut call);
-        names.counter(&mut call);
-        names.tombstones(&mut call);
-        names.queue(&mut call);
-        names.waiters(&mut call);
-        value::write(&mut call, owner, &self.label);
-        call.arg(request.ttl.as_millis()).arg(request.tokens.max(1)).arg(owner).arg(claim(request.ttl));
-        call.arg(if self.wakeups.is_listening() { self.channel.as_str() } else { "-" });
-        call.arg(milliseconds(WINDOW)).arg(LONGEST_QUEUE);
-        call
-    }
-
-    fn release_call(&self, lease: &LeaseHandle, owner: &str, keep: Option<Duration>) -> Cmd {
-        let names = self.namespace.lock(&lease.key);
-        let (lock, other) = names.bytes();
-        let mut call = script::RELEASE.call(3, 2, lock + 2 * other + 40 + self.label.len());
-        names.lock(&mut call);
-        names.queue(&mut call);
-        names.waiters(&mut call);
-        value::write(&mut call, owner, &self.label);
-        if let Some(keep) = keep.filter(|keep| !keep.is_zero()) {
-            call.arg(milliseconds(keep));
-        }
-        call
-    }
-
-    fn renew_call(&self, leases: &[LeaseHandle]) -> Cmd {
-        let mut call = script::RENEW.call(leases.len(), 2 * leases.len(), NAMES / 2 * leases.len());
-        for lease in leases {
-            self.namespace.lock(&lease.key).lock(&mut call);
-        }
-        for lease in leases {
-            value::write(&mut call, &lease.owner.to_hex(), &self.label);
-        }
-        for lease in leases {
-            call.arg(lease.ttl.as_millis());
-        }
-        call
-    }
-
-    fn outcome(&self, request: &AcquireRequest, reply: Reply) -> Result<Attempt, BackendError> {
-        match reply.value {
-            Value::Int(-1) => Err(BackendError::refused(
-                BackendErrorKind::Script,
-                "this acquisition was cancelled before; acquire anew",
-            )),
-            Value::Int(token) if token > 0 => Ok(Attempt::Granted(Grant {
-                sent: reply.sent,
-                token: FencingToken::new(token.unsigned_abs()),
-                tokens: request.tokens.max(1),
-            })),
-            Value::Array(parts) => match parts.as_slice() {
-                [Value::BulkString(holder), Value::Int(remaining), queued @ ..] => {
-                    let blocked = Blocked { holder: Some(value::holder(holder, *remaining)) };
-                    Ok(match queued {
-                        [Value::Int(1)] => Attempt::Queued(blocked),
-                        _ => Attempt::Busy(blocked),
-                    })
-                }
-                _ => Err(error::unexpected("acquire", &Value::Array(parts))),
-            },
-            other => Err(error::unexpected("acquire", &other)),
-        }
+/// What a reply to an attempt means that brings so many tokens if it is a grant.
+pub(super) fn attempted(tokens: u32, reply: Reply) -> Result<Attempt, BackendError> {
+    match reply.value {
+        Value::Int(-1) => Err(BackendError::refused(
+            BackendErrorKind::Script,
+            "this acquisition was cancelled before; acquire anew",
+        )),
+        Value::Int(token) if token > 0 => Ok(Attempt::Granted(Grant {
+            sent: reply.sent,
+            token: FencingToken::new(token.unsigned_abs()),
+            tokens,
+        })),
+        Value::Array(parts) => match parts.as_slice() {
+            [Value::BulkString(holder), Value::Int(remaining), queued @ ..] => {
+                // Empty: nobody holds it, and those who wait take more than there is.
+                let holder = (!holder.is_empty()).then(|| value::holder(holder, *remaining));
+                let blocked = Blocked { holder };
+                Ok(match queued {
+                    [Value::Int(1)] => Attempt::Queued(blocked),
+                    _ => Attempt::Busy(blocked),
+                })
+            }
+            _ => Err(error::unexpected("acquire", &Value::Array(parts))),
+        },
+        other => Err(error::unexpected("acquire", &other)),
     }
 }
 
@@ -281,13 +239,4 @@ pub(super) fn renewals(
         Ok((sent, _)) => Renewal::Renewed { sent: *sent },
         Err(failure) => Renewal::Unknown(failure.clone()),
     })
-}
-
-fn claim(ttl: Ttl) -> u64 {
-    milliseconds(ttl.as_duration().min(CLAIM))
-}
-
-/// Whole milliseconds, rounded up.
-pub(super) fn milliseconds(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -1,17 +1,18 @@
-//! Redis, one node: locks as string keys with a ttl, fencing tokens from a counter, waiting in a queue on the server
-//! with direct hand-over, idempotency records as hashes. The wire form is written down in `docs/wire.md`.
+//! Redis, one node: locks as string keys with a ttl, read/write locks and semaphores as hashes with a deadline for each holder,
+//! fencing tokens from a counter, waiting in a queue on the server with direct hand-over, idempotency records as hashes. The wire form is written down in `docs/wire.md`.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `options`, `url`, `endpoint` | how to reach the server |
 //! | `connection/` | one connection per runtime, batching |
 //! | `keys`, `slot`, `value` | names and values in the store |
-//! | `script`, `lua/` | the scripts |
-//! | `locks`, `admin`, `check`, `records` | the operations |
+//! | `script`, `lua/`, `calls` | the scripts, and the commands that call them |
+//! | `locks`, `shares`, `admin`, `check`, `records` | the operations |
 //! | `serve`, `wakeups`, `contention` | waiting: the subscription, who waits, which keys are busy |
 //! | `error` | from replies to error classes |
 
 mod admin;
+mod calls;
 mod check;
 mod connection;
 mod contention;
@@ -23,6 +24,7 @@ mod options;
 mod records;
 mod script;
 mod serve;
+mod shares;
 mod slot;
 mod url;
 mod value;
@@ -42,7 +44,7 @@ use self::keys::Namespace;
 use self::wakeups::Wakeups;
 use super::{
     AcquireRequest, Attempt, Backend, BackendError, Blocked, Guarantees, HolderState, LeaseHandle, LockState,
-    PostedRelease, Promise, RecordStore, Released, Renewal, Turn, Warning,
+    Mode, PostedRelease, Promise, RecordStore, Released, Renewal, Turn, Warning,
 };
 use crate::clock::Clock;
 use crate::key::LockKey;
@@ -136,6 +138,14 @@ impl Backend for RedisBackend {
 
     async fn force_release(&self, key: &LockKey) -> Result<Option<HolderState>, BackendError> {
         self.take_away(key).await
+    }
+
+    async fn convert(&self, lease: &LeaseHandle, to: Mode) -> Result<Attempt, BackendError> {
+        self.change(lease, to).await
+    }
+
+    async fn resize(&self, key: &LockKey, limit: u32) -> Result<bool, BackendError> {
+        self.change_limit(key, limit).await
     }
 
     async fn ping(&self) -> Result<(), BackendError> {

@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use redis::Value;
 
-use super::locks::{milliseconds, renewals};
+use super::calls::milliseconds;
+use super::locks::renewals;
 use super::wakeups::{jittered, pause};
 use super::{RedisBackend, error, script};
 use crate::backend::{

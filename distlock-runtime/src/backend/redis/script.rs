@@ -44,12 +44,26 @@ macro_rules! script {
 }
 
 pub(super) static ACQUIRE: Script = script!("acquire": "draw", "take", "acquire");
-pub(super) static CANCEL: Script = script!("cancel": "queue", "hand_on", "cancel");
-pub(super) static ENTER: Script = script!("enter": "draw", "take", "queue", "enter");
-pub(super) static FORCE_RELEASE: Script = script!("force_release": "queue", "hand_on", "force_release");
+pub(super) static CANCEL: Script = script!("cancel": "line", "queue", "hand_on", "bury", "cancel");
+pub(super) static ENTER: Script = script!("enter": "draw", "take", "line", "queue", "enqueue", "enter");
+pub(super) static FAIR: Script = script!("fair": "draw", "line", "queue", "hand_on", "enqueue", "fair");
+pub(super) static FORCE_RELEASE: Script =
+    script!("force_release": "line", "queue", "hand_on", "force_release");
 pub(super) static INSPECT: Script = script!("inspect": "queue", "inspect");
-pub(super) static RELEASE: Script = script!("release": "release", "queue", "hand_on", "released");
+pub(super) static RELEASE: Script = script!("release": "release", "line", "queue", "hand_on", "released");
 pub(super) static RENEW: Script = script!("renew": "renew");
+pub(super) static SHARE_ACQUIRE: Script =
+    script!("share_acquire": "draw", "carry", "line", "queue", "share", "share_acquire");
+pub(super) static SHARE_CANCEL: Script =
+    script!("share_cancel": "line", "queue", "share", "bury", "share_cancel");
+pub(super) static SHARE_CONVERT: Script =
+    script!("share_convert": "draw", "carry", "line", "queue", "share", "share_convert");
+pub(super) static SHARE_FORCE_RELEASE: Script =
+    script!("share_force_release": "line", "queue", "share", "share_force_release");
+pub(super) static SHARE_INSPECT: Script = script!("share_inspect": "line", "queue", "share", "share_inspect");
+pub(super) static SHARE_RELEASE: Script = script!("share_release": "line", "queue", "share", "share_release");
+pub(super) static SHARE_RENEW: Script = script!("share_renew": "queue", "share_renew");
+pub(super) static SHARE_RESIZE: Script = script!("share_resize": "line", "queue", "share", "share_resize");
 pub(super) static RECORD_CLAIM: Script = script!("record_claim": "record", "draw", "record_claim");
 pub(super) static RECORD_LOOK_UP: Script = script!("record_look_up": "record", "record_look_up");
 pub(super) static RECORD_RENEW: Script = script!("record_renew": "record", "record_renew");

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{Cmd, Value};
 
-use super::keys;
-use crate::backend::HolderState;
+use super::{error, keys};
+use crate::backend::{BackendError, HolderState, LockState};
 use crate::error::Holder;
+use crate::key::LockKey;
 use crate::token::OwnerToken;
 
 /// Writes the value of this owner as one argument.
@@ -30,6 +31,20 @@ pub(super) fn holder(value: &[u8], remaining_ms: i64) -> Holder {
 pub(super) fn holder_state(value: &[u8], remaining_ms: i64) -> HolderState {
     let (owner, label) = read(value).unzip();
     HolderState::new(label.map(str::to_owned), remaining(remaining_ms), owner)
+}
+
+/// What `INSPECT` and `SHARE_INSPECT` tell.
+pub(super) fn lock_state(key: &LockKey, reply: &Value) -> Result<LockState, BackendError> {
+    let unexpected = || error::unexpected("inspect", reply);
+    let Value::Array(parts) = reply else { return Err(unexpected()) };
+    let (holder, waiters) = match parts.as_slice() {
+        [Value::BulkString(holder), Value::Int(remaining), Value::Int(waiters)] => {
+            (Some(holder_state(holder, *remaining)), waiters)
+        }
+        [Value::Nil, _, Value::Int(waiters)] => (None, waiters),
+        _ => return Err(unexpected()),
+    };
+    Ok(LockState::new(key.clone(), holder, waiters.unsigned_abs()))
 }
 
 /// From what `PTTL` gives; `None` for a key that never expires.

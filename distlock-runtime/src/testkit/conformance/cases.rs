@@ -102,6 +102,22 @@ macro_rules! __conformance_cases {
                 the_policy_decides_what_a_loss_does,
                 max_hold_ends_a_hold_that_hangs,
             ]
+            kinds: [
+                fair_waiters_are_served_in_order_of_arrival,
+                fair_and_plain_exclude_each_other,
+                readers_share_and_a_writer_excludes,
+                a_waiting_writer_is_not_passed_by,
+                a_dead_readers_share_lapses_alone,
+                shares_are_converted_without_a_gap,
+                permits_never_exceed_the_limit,
+                a_heavy_hold_is_not_passed_by,
+                permits_of_a_dead_holder_come_back,
+                limits_are_changed_on_purpose_only,
+                two_kinds_on_one_key_are_a_conflict,
+                a_share_dropped_at_every_poll_leaves_nothing,
+                several_locks_come_all_or_not_at_all,
+                one_candidate_leads_at_a_time,
+            ]
             managers: [
                 a_manager_shows_what_it_knows_of_a_lock,
                 events_tell_what_happened,

@@ -43,6 +43,7 @@ mod admin;
 mod attempts;
 mod cases;
 mod guards;
+mod kinds;
 mod leases;
 mod loss;
 mod managers;

@@ -37,6 +37,7 @@ pub(super) fn request(key: &LockKey) -> AcquireRequest {
         owner: OwnerToken::random().unwrap(),
         ttl: Ttl::DEFAULT,
         mode: Mode::Exclusive,
+        fair: false,
         queue: false,
         tokens: 1,
     }

@@ -4,17 +4,11 @@
 -- that needs no memory, so that a full server takes the rest.
 pcall(leave, KEYS[3], KEYS[4], ARGV[2])
 local now = now_ms()
-local mark = redis.pcall('zadd', KEYS[2], string.format('%.0f', now + ARGV[3]), ARGV[2])
-if type(mark) ~= 'table' then
-  redis.call('zremrangebyscore', KEYS[2], '-inf', string.format('(%.0f', now))
-  local life = math.max(redis.call('pttl', KEYS[2]), tonumber(ARGV[3]))
-  redis.call('pexpire', KEYS[2], string.format('%.0f', life))
-end
+local refused = bury(KEYS[2], ARGV[2], ARGV[3], now)
 local held = 0
 if redis.pcall('get', KEYS[1]) == ARGV[1] then
   held = 1
   redis.call('del', KEYS[1])
   if redis.call('exists', KEYS[3]) == 1 then pcall(hand_on, KEYS[1], KEYS[3], KEYS[4]) end
 end
-if type(mark) == 'table' then return mark end
-return held
+return refused or held

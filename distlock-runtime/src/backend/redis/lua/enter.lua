@@ -1,6 +1,6 @@
 -- ENTER, a try that stands in the queue if the lock is busy.
 -- KEYS lock, counter, tombstones, queue, waiters
--- ARGV value, ttl ms, how many tokens, owner, claim ms, channel or '-', window ms, longest queue
+-- ARGV value, ttl ms, how many tokens, owner, claim ms, channel or '-', longest queue
 -- Gives the first token | -1: cancelled before | {holder's value, its remaining ms, 1 if in the queue}.
 -- Repeat by the same owner: a held lease at its full length and out of the queue, or the same place for a new window.
 local taken = take(KEYS[1], KEYS[3], ARGV[1], ARGV[2])
@@ -18,16 +18,5 @@ for _ = 1, 100 do
   if not owner or claim or owner == ARGV[4] then break end
   leave(KEYS[4], KEYS[5], owner)
 end
-local queued = redis.call('zscore', KEYS[4], ARGV[4])
-if not queued and redis.call('zcard', KEYS[4]) >= tonumber(ARGV[8]) then
-  return { taken, redis.call('pttl', KEYS[1]), 0 }
-end
-local entry = string.format('%.0f', now + ARGV[7]) .. ' ' .. ARGV[5] .. ' ' .. ARGV[6] .. ' ' .. ARGV[1]
-redis.call('hset', KEYS[5], ARGV[4], entry)
-redis.call('pexpire', KEYS[5], ARGV[7] * 2)
-if not queued then
-  local tail = redis.call('zrange', KEYS[4], -1, -1, 'WITHSCORES')[2]
-  redis.call('zadd', KEYS[4], (tail or 0) + 1, ARGV[4])
-end
-redis.call('pexpire', KEYS[4], ARGV[7] * 2)
-return { taken, redis.call('pttl', KEYS[1]), 1 }
+local queued = enqueue(KEYS[4], KEYS[5], ARGV[4], ARGV[5], ARGV[6], ARGV[1], tonumber(ARGV[7]), now)
+return { taken, redis.call('pttl', KEYS[1]), queued }

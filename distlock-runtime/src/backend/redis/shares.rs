@@ -1,0 +1,169 @@
+//! Locks that are held in shares: read/write locks and semaphores. One set of scripts serves both: each holder has its own
+//! weight and deadline, and nobody is passed by.
+
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+
+use super::calls::{NAMES, claim, longest_queue, milliseconds};
+use super::keys::LockNames;
+use super::locks::attempted;
+use super::{RedisBackend, error, script, value};
+use crate::backend::{
+    AcquireRequest, Attempt, BackendError, BackendErrorKind, HolderState, Kind, LeaseHandle, LockState, Mode,
+};
+use crate::key::LockKey;
+
+/// How many holders one call takes away: few enough not to hold up others.
+const TAKEN_AWAY: u32 = 500;
+
+impl RedisBackend {
+    pub(super) fn share_call(&self, request: &AcquireRequest, owner: &str) -> Cmd {
+        let names = self.namespace.lock(&request.key);
+        let mut call = script::SHARE_ACQUIRE.call(6, 10, 2 * NAMES);
+        base(&names, &mut call);
+        names.counter(&mut call);
+        names.tombstones(&mut call);
+        names.waiters(&mut call);
+        let kind = request.mode.kind();
+        call.arg(if kind == Kind::ReadWrite { "rw" } else { "sem" });
+        call.arg(kind.capacity()).arg(request.mode.weight()).arg(owner).arg(&self.label);
+        call.arg(request.ttl.as_millis()).arg(to_draw(request.mode, request.tokens));
+        call.arg(claim(request.ttl)).arg(self.told_by()).arg(longest_queue(request));
+        call
+    }
+
+    pub(super) fn release_share_call(&self, lease: &LeaseHandle, owner: &str, keep: Option<Duration>) -> Cmd {
+        let names = self.namespace.lock(&lease.key);
+        let mut call = script::SHARE_RELEASE.call(3, 2, NAMES);
+        base(&names, &mut call);
+        call.arg(owner);
+        if let Some(keep) = keep.filter(|keep| !keep.is_zero()) {
+            call.arg(milliseconds(keep));
+        }
+        call
+    }
+
+    pub(super) fn cancel_share_call(&self, request: &AcquireRequest, owner: &str, life: u64) -> Cmd {
+        let names = self.namespace.lock(&request.key);
+        let mut call = script::SHARE_CANCEL.call(4, 2, NAMES);
+        base(&names, &mut call);
+        names.tombstones(&mut call);
+        call.arg(owner).arg(life);
+        call
+    }
+
+    pub(super) fn renew_shares_call<'a>(
+        &self,
+        leases: impl ExactSizeIterator<Item = &'a LeaseHandle> + Clone,
+    ) -> Cmd {
+        let count = leases.len();
+        let mut call = script::SHARE_RENEW.call(2 * count, 2 * count, NAMES / 2 * count);
+        for lease in leases.clone() {
+            let names = self.namespace.lock(&lease.key);
+            names.lock(&mut call);
+            names.shares(&mut call);
+        }
+        for lease in leases.clone() {
+            call.arg(lease.owner.to_hex());
+        }
+        for lease in leases {
+            call.arg(lease.ttl.as_millis());
+        }
+        call
+    }
+
+    pub(super) async fn change(&self, lease: &LeaseHandle, to: Mode) -> Result<Attempt, BackendError> {
+        if !matches!(to, Mode::Read | Mode::Write) {
+            return Err(BackendError::refused(
+                BackendErrorKind::Unsupported,
+                "only the lease of a read/write lock can be converted",
+            ));
+        }
+        let owner = lease.owner.to_hex();
+        let reply = self
+            .connections
+            .run(&script::SHARE_CONVERT, || {
+                let names = self.namespace.lock(&lease.key);
+                let mut call = script::SHARE_CONVERT.call(4, 4, NAMES);
+                base(&names, &mut call);
+                names.counter(&mut call);
+                call.arg(&owner).arg(to.weight()).arg(lease.ttl.as_millis()).arg(to_draw(to, 1));
+                call
+            })
+            .await?;
+        attempted(1, reply)
+    }
+
+    pub(super) async fn change_limit(&self, key: &LockKey, limit: u32) -> Result<bool, BackendError> {
+        let reply = self
+            .connections
+            .run(&script::SHARE_RESIZE, || {
+                let mut call = script::SHARE_RESIZE.call(3, 1, NAMES);
+                base(&self.namespace.lock(key), &mut call);
+                call.arg(limit);
+                call
+            })
+            .await?;
+        match reply.value {
+            Value::Int(changed @ (0 | 1)) => Ok(changed == 1),
+            other => Err(error::unexpected("resize", &other)),
+        }
+    }
+
+    pub(super) async fn look_at_shares(&self, key: &LockKey) -> Result<LockState, BackendError> {
+        let reply = self
+            .connections
+            .run(&script::SHARE_INSPECT, || {
+                let mut call = script::SHARE_INSPECT.call(3, 0, NAMES);
+                base(&self.namespace.lock(key), &mut call);
+                call
+            })
+            .await?;
+        value::lock_state(key, &reply.value)
+    }
+
+    /// Takes away all shares, some at a time. Tells of the holder that would have lapsed last.
+    pub(super) async fn take_away_shares(&self, key: &LockKey) -> Result<Option<HolderState>, BackendError> {
+        let mut holder = None;
+        // Those that come meanwhile lapse late and are taken last, if at all: the work is done when the first count is.
+        let mut rest = None;
+        loop {
+            let reply = self
+                .connections
+                .run(&script::SHARE_FORCE_RELEASE, || {
+                    let mut call = script::SHARE_FORCE_RELEASE.call(3, 1, NAMES);
+                    base(&self.namespace.lock(key), &mut call);
+                    call.arg(TAKEN_AWAY);
+                    call
+                })
+                .await?;
+            let parts = match &reply.value {
+                Value::Nil => return Ok(holder),
+                Value::Array(parts) => parts.as_slice(),
+                other => return Err(error::unexpected("force_release", other)),
+            };
+            let [Value::BulkString(last), Value::Int(remaining), Value::Int(left)] = parts else {
+                return Err(error::unexpected("force_release", &reply.value));
+            };
+            holder.get_or_insert_with(|| value::holder_state(last, *remaining));
+            let before = rest.unwrap_or(*left);
+            if *left == 0 || before < 0 {
+                return Ok(holder);
+            }
+            rest = Some(before - i64::from(TAKEN_AWAY));
+        }
+    }
+}
+
+/// The keys that every script on shares begins with.
+fn base(names: &LockNames<'_>, call: &mut Cmd) {
+    names.lock(call);
+    names.shares(call);
+    names.queue(call);
+}
+
+/// How many tokens to draw; 0 for a reader, which carries the last one.
+fn to_draw(mode: Mode, tokens: u32) -> u32 {
+    if mode == Mode::Read { 0 } else { tokens.max(1) }
+}

@@ -26,8 +26,8 @@ pub use record::{
     Settled, Settlement,
 };
 pub use request::{
-    AcquireRequest, Attempt, Blocked, Grant, HolderState, Kind, LeaseHandle, LockState, Mode, Released,
-    Renewal, Turn, Warning,
+    AcquireRequest, Attempt, AttemptAll, Blocked, Grant, HolderState, Kind, LeaseHandle, LockState, Mode,
+    Released, Renewal, Turn, Warning,
 };
 
 use crate::key::LockKey;
@@ -51,6 +51,16 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// With [`AcquireRequest::queue`] a busy lock enters the request into the store's queue, if it has one.
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt, BackendError>;
+
+    /// One attempt at several exclusive locks of different names in one step: all or none, and no place in a queue. A
+    /// repeat with the same owner tokens is granted again. A store that can't do that (for these names) says
+    /// [`AttemptAll::Apart`], and the locks are taken one after the other.
+    ///
+    /// An error doesn't tell which of the locks it is about.
+    async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll, BackendError> {
+        let _ = requests;
+        Ok(AttemptAll::Apart)
+    }
 
     /// After a blocked attempt: waits until another attempt is worth making (told by the store, predecessor gone,
     /// holder's expiry, or the fallback period), or for the grant itself where the store hands it over directly.

@@ -125,6 +125,23 @@ pub enum Attempt {
     Queued(Blocked),
 }
 
+/// How one attempt at several locks ended.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum AttemptAll {
+    /// All of them are ours: a grant for each request, in order.
+    Granted(Vec<Grant>),
+    /// Somebody holds one of them; nothing of ours is left in the store.
+    Busy {
+        /// Which request found its lock held.
+        index: usize,
+        /// By whom.
+        blocked: Blocked,
+    },
+    /// The store can't take these in one step: nothing was tried, take them one after the other.
+    Apart,
+}
+
 /// A grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {

@@ -5,24 +5,20 @@ use std::time::Duration;
 
 use tracing::Instrument as _;
 
+use super::budget::{Budget, SINGLE_TRY};
 use super::options::{Checked, Options};
 use super::{Guard, Scope, Shared};
 use crate::backend::{Attempt, BackendError, Blocked, Grant, Mode, Turn};
-use crate::clock::{Clock, Moment, within};
-use crate::engine::{Ask, Delivery, Driver, Engine, Hold, Place, WaitNote, Waiting};
+use crate::clock::{Moment, within};
+use crate::engine::{Delivery, Driver, Engine, Hold, Place, WaitNote, Waiting};
 use crate::error::{ErrorKind, Holder, LockError};
 use crate::key::LockKey;
 use crate::lease::Deadline;
 use crate::queue::Refused;
 use crate::telemetry;
-use crate::ttl::Wait;
 
 /// The longest pause between two tries while the store doesn't answer.
 const MAX_BACKOFF: Duration = Duration::from_millis(500);
-/// How long a single try waits for its reply at most.
-const SINGLE_TRY: Duration = Duration::from_secs(2);
-/// The least that one command gets, even at the end of a budget.
-const LEAST_TRY: Duration = Duration::from_millis(20);
 
 /// What to do about a hold of this process in the way, which may be the asking task's own without being found as such.
 const HELD_HERE: &str = "if this task holds it by a bare guard, work in guard.run(…) and ask reentrant; if it was spawned by the \
@@ -31,30 +27,54 @@ const HELD_HERE: &str = "if this task holds it by a bare guard, work in guard.ru
 /// Acquires, and tells telemetry how it went.
 pub(super) async fn acquire(shared: Arc<Shared>, key: LockKey, options: Options) -> Result<Guard, LockError> {
     let clock = shared.engine.clock();
+    let budget = Budget { clock, started: clock.now(), wait: options.wait };
+    acquire_within(&shared, &key, options, budget).await
+}
+
+/// The same within a budget that others use too.
+pub(super) async fn acquire_within(
+    shared: &Shared,
+    key: &LockKey,
+    options: Options,
+    budget: Budget,
+) -> Result<Guard, LockError> {
+    let clock = budget.clock;
     let started = clock.now();
     let template = options.template;
     let span = tracing::info_span!("distlock.wait", lock = template, key = tracing::field::Empty);
     if tracing::enabled!(tracing::Level::DEBUG) {
         span.record("key", tracing::field::display(&key));
     }
-    let outcome =
-        inner(&shared, &key, options, started).instrument(span).await.map_err(|error| match error.key() {
-            Some(_) => error,
-            None => error.for_key(&key),
-        });
-    match &outcome {
+    let outcome = inner(shared, key, options, &budget, started)
+        .instrument(span)
+        .await
+        .map_err(|error| named(error, key));
+    match outcome {
         Ok((guard, how)) => {
-            let waited = guard.hold().view().acquired().since(started);
-            telemetry::acquired(template, how, waited);
-            tracing::debug!(lock = template, %key, token = %guard.fencing_token(), ?waited, "lock acquired");
+            told_granted(&guard, how, started);
+            Ok(guard)
         }
         Err(error) => {
-            let waited = clock.now() - started;
-            telemetry::acquired(template, error.code(), waited);
-            tracing::debug!(lock = template, %key, code = error.code(), ?waited, "lock not acquired");
+            told_failed(template, key, &error, clock.now() - started);
+            Err(error)
         }
     }
-    outcome.map(|(guard, _)| guard)
+}
+
+pub(super) fn named(error: LockError, key: &LockKey) -> LockError {
+    if error.key().is_some() { error } else { error.for_key(key) }
+}
+
+pub(super) fn told_granted(guard: &Guard, how: &'static str, started: Moment) {
+    let view = guard.hold().view();
+    let (template, waited) = (view.template(), view.acquired().since(started));
+    telemetry::acquired(template, how, waited);
+    tracing::debug!(lock = template, key = %guard.key(), token = %guard.fencing_token(), ?waited, "lock acquired");
+}
+
+pub(super) fn told_failed(template: &'static str, key: &LockKey, error: &LockError, waited: Duration) {
+    telemetry::acquired(template, error.code(), waited);
+    tracing::debug!(lock = template, %key, code = error.code(), ?waited, "lock not acquired");
 }
 
 /// The guard, and how telemetry calls the way to it.
@@ -62,6 +82,7 @@ async fn inner(
     shared: &Shared,
     key: &LockKey,
     options: Options,
+    budget: &Budget,
     started: Moment,
 ) -> Result<(Guard, &'static str), LockError> {
     // A loop of acquires that never has to wait must still let other tasks of its worker run.
@@ -73,15 +94,7 @@ async fn inner(
     {
         return Ok((guard, "reentered"));
     }
-    let ask = Ask {
-        ttl: checked.ttl,
-        template: options.template,
-        max_hold: options.max_hold,
-        hold_at_least: options.hold_at_least,
-        mode: options.mode,
-        fair: options.fair,
-    };
-    let budget = Budget { clock: engine.clock(), started, wait: options.wait };
+    let ask = checked.ask();
     let mut wait_note = Noting { engine, key, checked: &checked, note: None };
     loop {
         let place = engine.enter(key, ask, !budget.is_single());
@@ -89,7 +102,7 @@ async fn inner(
             Place::Drive(driver) => (driver, started),
             Place::Wait(waiting) => {
                 wait_note.blocked()?;
-                match wait(engine, key, waiting, &budget).await? {
+                match wait(engine, key, waiting, budget).await? {
                     Delivery::Drive(driver) => (*driver, engine.clock().now()),
                     // A hold that lay here while this task wasn't polled, or the process was stopped, may be over.
                     Delivery::Granted(hold) => match hold.view().check() {
@@ -100,7 +113,7 @@ async fn inner(
                 }
             }
         };
-        return drive(engine, driver, &budget, now, &checked, &mut wait_note)
+        return drive(engine, driver, budget, now, &checked, &mut wait_note)
             .await
             .map(|guard| (guard, "granted"));
     }
@@ -215,19 +228,11 @@ async fn attempts(
                 }
                 driver.start_over();
                 if budget.left(now).is_zero() {
-                    return Err(LockError::new(ErrorKind::ClockDrift, "lock")
-                        .detail("the grant came so late that less than half of the ttl was left; it was given back")
-                        .remedy("raise the ttl, or look at why the store answers slowly"));
+                    return Err(too_late());
                 }
                 continue;
             }
-            Ok(Attempt::Busy(blocked)) if budget.is_single() => {
-                let mut error = LockError::new(ErrorKind::Busy, "lock");
-                if let Some(holder) = blocked.holder {
-                    error = error.held_by(holder);
-                }
-                return Err(error);
-            }
+            Ok(Attempt::Busy(blocked)) if budget.is_single() => return Err(busy(blocked)),
             Ok(Attempt::Busy(blocked) | Attempt::Queued(blocked)) => {
                 backoff = Duration::from_millis(10);
                 wait_note.blocked()?;
@@ -300,49 +305,21 @@ impl Noting<'_> {
     }
 }
 
-struct Budget {
-    clock: Clock,
-    started: Moment,
-    wait: Wait,
-}
-
-impl Budget {
-    /// One try, no waiting.
-    fn is_single(&self) -> bool {
-        matches!(self.wait, Wait::None) || matches!(self.wait, Wait::For(length) if length.is_zero())
-    }
-
-    fn left(&self, now: Moment) -> Duration {
-        match self.wait {
-            Wait::None => Duration::ZERO,
-            Wait::For(length) => length.saturating_sub(now - self.started),
-            Wait::Forever => Duration::MAX,
-        }
-    }
-
-    fn is_over(&self) -> bool {
-        self.left(self.clock.now()).is_zero()
-    }
-
-    /// How long a command that is sent now may take: a reply later than half the ttl is of no use.
-    fn attempt(&self, now: Moment, useful: Duration) -> Duration {
-        let most = if self.is_single() { SINGLE_TRY } else { self.left(now).max(LEAST_TRY) };
-        most.min(useful)
-    }
-
-    async fn used_up(&self, mut now: Moment) {
-        loop {
-            match self.left(now) {
-                Duration::ZERO => return,
-                Duration::MAX => std::future::pending().await,
-                left => tokio::time::sleep(left).await,
-            }
-            now = self.clock.now();
-        }
+pub(super) fn busy(blocked: Blocked) -> LockError {
+    let error = LockError::new(ErrorKind::Busy, "lock");
+    match blocked.holder {
+        Some(holder) => error.held_by(holder),
+        None => error,
     }
 }
 
-fn shut_down() -> LockError {
+pub(super) fn too_late() -> LockError {
+    LockError::new(ErrorKind::ClockDrift, "lock")
+        .detail("the grant came so late that less than half of the ttl was left; it was given back")
+        .remedy("raise the ttl, or look at why the store answers slowly")
+}
+
+pub(super) fn shut_down() -> LockError {
     LockError::new(ErrorKind::Shutdown, "lock").detail("the lock manager grants nothing any more")
 }
 
@@ -352,7 +329,7 @@ fn local_holder(engine: &Engine, key: &LockKey) -> Option<Holder> {
     Some(Holder::new(Some(engine.label().to_string()), Some(view.remaining())))
 }
 
-fn refused_error(engine: &Engine, key: &LockKey, refused: &Refused) -> LockError {
+pub(super) fn refused_error(engine: &Engine, key: &LockKey, refused: &Refused) -> LockError {
     match refused {
         Refused::TooMany => LockError::new(ErrorKind::TooManyWaiters, "lock")
             .detail("too many tasks of this process wait already")

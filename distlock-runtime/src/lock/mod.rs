@@ -3,6 +3,7 @@
 mod acquire;
 mod answer;
 mod attribute;
+mod budget;
 mod election;
 mod guard;
 mod multi;
@@ -14,6 +15,7 @@ mod scope;
 mod semaphore;
 mod setters;
 mod shared;
+mod together;
 
 pub use answer::{Answer, AnswerByCall, AnswerByValue, call, handle, held, manager};
 pub use attribute::{

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::options::{OnLost, Options};
-use super::run::{Leash, Run, first};
+use super::run::{Leash, Run, all, first};
 use super::setters::common_setters;
-use super::{Guard, Shared, acquire};
+use super::{Guard, Shared, together};
 use crate::error::{ErrorKind, LockError};
 use crate::key::LockKey;
 use crate::token::FencingToken;
@@ -17,7 +17,8 @@ use crate::ttl::Wait;
 /// Exclusive locks on several keys; made by `LockManager::mutex_all`.
 ///
 /// The keys are sorted and each is taken once, so two tasks that want the same keys in another order don't wait for each
-/// other for ever. Either all are held in the end, or none.
+/// other for ever. Either all are held in the end, or none. Where nobody holds any of them, they are taken in one round
+/// trip, if the store can (memory and Redis can).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -57,6 +58,10 @@ impl MutexAll {
 
     /// Acquires all of them; the wait budget is for all together.
     ///
+    /// First all are asked for in one step, which takes all or nothing. If somebody holds one, those up to it are taken in
+    /// order, waiting for it as its own lock would, and the rest is asked for in one step again: what comes before in the
+    /// order is held meanwhile, so nobody who wants many is starved by those who want few.
+    ///
     /// # Errors
     /// `CONFIG` for no key at all; else as [`Mutex::lock`](super::Mutex::lock), naming the key that couldn't be had. None is
     /// held then.
@@ -64,22 +69,14 @@ impl MutexAll {
     /// # Cancel safety
     /// The future may be dropped at any time: nothing stays behind.
     pub async fn lock(self) -> Result<MultiGuard, LockError> {
-        let clock = self.shared.engine.clock();
-        let started = clock.now();
-        let mut guards = Vec::new();
-        let keys = self.keys?;
+        let Self { shared, keys, options } = self;
+        let keys: Vec<LockKey> = keys?.into_iter().collect();
         if keys.is_empty() {
             return Err(LockError::new(ErrorKind::Config, "lock")
                 .detail("a lock on several keys was given none")
                 .remedy("don't ask for a lock where there is nothing to protect"));
         }
-        for key in keys {
-            let mut options = self.options;
-            if let Wait::For(budget) = options.wait {
-                options.wait = Wait::For(budget.saturating_sub(clock.now() - started));
-            }
-            guards.push(acquire::acquire(self.shared.clone(), key, options).await?);
-        }
+        let guards = together::take_all(&shared, &keys, options).await?;
         Ok(MultiGuard { guards })
     }
 
@@ -169,18 +166,15 @@ impl MultiGuard {
         Leash::of_many(first, holds, policy)
     }
 
-    /// Releases all of them, the last one first, and waits for the store's word.
+    /// Releases all of them, the last one first and in one round trip, and waits for the store's word.
     ///
     /// # Errors
     /// The first failure; the others are released all the same.
     ///
     /// # Cancel safety
     /// The releases are finished in the background.
-    pub async fn release(mut self) -> Result<(), LockError> {
-        let mut outcome = Ok(());
-        while let Some(guard) = self.guards.pop() {
-            outcome = outcome.and(guard.release().await.map(|_| ()));
-        }
-        outcome
+    pub async fn release(self) -> Result<(), LockError> {
+        let outcomes = all(self.guards.into_iter().rev().map(Guard::release)).await;
+        outcomes.into_iter().try_for_each(|outcome| outcome.map(drop))
     }
 }

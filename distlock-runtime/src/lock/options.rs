@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::backend::Mode;
+use crate::engine::Ask;
 use crate::error::{ErrorKind, LockError};
 use crate::ttl::{Ttl, Wait};
 
@@ -35,6 +36,21 @@ pub(crate) struct Options {
 pub(crate) struct Checked {
     pub(crate) ttl: Ttl,
     pub(crate) options: Options,
+}
+
+impl Checked {
+    /// What is asked of the queues.
+    pub(super) fn ask(&self) -> Ask {
+        let Self { ttl, options } = *self;
+        Ask {
+            ttl,
+            template: options.template,
+            max_hold: options.max_hold,
+            hold_at_least: options.hold_at_least,
+            mode: options.mode,
+            fair: options.fair,
+        }
+    }
 }
 
 impl Options {

@@ -116,6 +116,23 @@ pub(super) async fn first<F: Future>(futures: impl Iterator<Item = F>) -> F::Out
     .await
 }
 
+/// The outputs of all of these futures, in order.
+pub(super) async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut futures: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(|cx| {
+        let mut pending = false;
+        for (future, output) in futures.iter_mut().filter(|(_, output)| output.is_none()) {
+            match future.as_mut().poll(cx) {
+                Poll::Ready(ready) => *output = Some(ready),
+                Poll::Pending => pending = true,
+            }
+        }
+        if pending { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    futures.into_iter().filter_map(|(_, output)| output).collect()
+}
+
 pin_project! {
     /// The future of `Guard::run` and `MultiGuard::run`.
     #[must_use = "futures do nothing unless polled"]

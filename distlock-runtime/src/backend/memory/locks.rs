@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::{Bell, CLAIM, LIVE, Owner};
 use crate::backend::{
-    AcquireRequest, Attempt, BackendError, BackendErrorKind, Blocked, Grant, HolderState, Kind, LeaseHandle,
-    LockState, Mode, Released,
+    AcquireRequest, Attempt, AttemptAll, BackendError, BackendErrorKind, Blocked, Grant, HolderState, Kind,
+    LeaseHandle, LockState, Mode, Released,
 };
 use crate::clock::Moment;
 use crate::error::Holder;
@@ -150,6 +150,37 @@ impl Table {
         }
         lock.queue.retain(|waiter| waiter.owner != request.owner);
         Ok(Attempt::Granted(self.grant(request.mode, request.tokens, now)))
+    }
+
+    /// All or none: looks at each before it takes the first.
+    pub(super) fn acquire_all(
+        &mut self,
+        requests: &[AcquireRequest],
+        label: &Arc<str>,
+        now: Moment,
+    ) -> Result<AttemptAll, BackendError> {
+        for (index, request) in requests.iter().enumerate() {
+            let Some(lock) = self.locks.get_mut(&request.key) else { continue };
+            lock.settle(now);
+            let mine = lock.held.iter().any(|held| held.owner == request.owner);
+            if lock.is_empty() || mine {
+                continue;
+            }
+            if lock.kind != request.mode.kind() {
+                return Err(conflict(lock.kind, request.mode.kind()));
+            }
+            if !lock.fits(request.mode) {
+                return Ok(AttemptAll::Busy { index, blocked: lock.blocked(now) });
+            }
+        }
+        let mut grants = Vec::with_capacity(requests.len());
+        for request in requests {
+            match self.acquire(request, label, now)? {
+                Attempt::Granted(grant) => grants.push(grant),
+                _ => unreachable!("free a moment ago, under the same lock of the table"),
+            }
+        }
+        Ok(AttemptAll::Granted(grants))
     }
 
     /// Readers carry the last token that a writer can have; everybody else draws their own.

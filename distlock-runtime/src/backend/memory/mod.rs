@@ -17,8 +17,8 @@ use tokio::sync::Notify;
 use self::locks::Table;
 use self::records::Records;
 use super::{
-    AcquireRequest, Attempt, Backend, BackendError, Blocked, Guarantees, HolderState, LeaseHandle, LockState,
-    Mode, PostedRelease, Promise, RecordStore, Released, Renewal, Turn, Warning,
+    AcquireRequest, Attempt, AttemptAll, Backend, BackendError, Blocked, Guarantees, HolderState,
+    LeaseHandle, LockState, Mode, PostedRelease, Promise, RecordStore, Released, Renewal, Turn, Warning,
 };
 use crate::clock::Clock;
 use crate::key::LockKey;
@@ -116,6 +116,11 @@ impl Backend for MemoryBackend {
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt, BackendError> {
         let now = self.clock.now();
         self.table().acquire(request, &self.label, now)
+    }
+
+    async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll, BackendError> {
+        let now = self.clock.now();
+        self.table().acquire_all(requests, &self.label, now)
     }
 
     async fn turn(&self, request: &AcquireRequest, blocked: &Blocked) -> Result<Turn, BackendError> {

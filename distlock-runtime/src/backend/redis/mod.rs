@@ -7,7 +7,7 @@
 //! | `connection/` | one connection per runtime, batching |
 //! | `keys`, `slot`, `value` | names and values in the store |
 //! | `script`, `lua/`, `calls` | the scripts, and the commands that call them |
-//! | `locks`, `shares`, `admin`, `check`, `records` | the operations |
+//! | `locks`, `together`, `shares`, `admin`, `check`, `records` | the operations |
 //! | `serve`, `wakeups`, `contention` | waiting: the subscription, who waits, which keys are busy |
 //! | `error` | from replies to error classes |
 
@@ -26,6 +26,7 @@ mod script;
 mod serve;
 mod shares;
 mod slot;
+mod together;
 mod url;
 mod value;
 mod wakeups;
@@ -43,8 +44,8 @@ use self::contention::Contention;
 use self::keys::Namespace;
 use self::wakeups::Wakeups;
 use super::{
-    AcquireRequest, Attempt, Backend, BackendError, Blocked, Guarantees, HolderState, LeaseHandle, LockState,
-    Mode, PostedRelease, Promise, RecordStore, Released, Renewal, Turn, Warning,
+    AcquireRequest, Attempt, AttemptAll, Backend, BackendError, Blocked, Guarantees, HolderState,
+    LeaseHandle, LockState, Mode, PostedRelease, Promise, RecordStore, Released, Renewal, Turn, Warning,
 };
 use crate::clock::Clock;
 use crate::key::LockKey;
@@ -103,6 +104,10 @@ impl Backend for RedisBackend {
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt, BackendError> {
         self.attempt(request).await
+    }
+
+    async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll, BackendError> {
+        self.attempt_all(requests).await
     }
 
     /// A lock that was handed on is an invitation: the next attempt finds its own value, renews it to the full ttl and

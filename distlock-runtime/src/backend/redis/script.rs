@@ -44,6 +44,7 @@ macro_rules! script {
 }
 
 pub(super) static ACQUIRE: Script = script!("acquire": "draw", "take", "acquire");
+pub(super) static ACQUIRE_ALL: Script = script!("acquire_all": "draw", "acquire_all");
 pub(super) static CANCEL: Script = script!("cancel": "line", "queue", "hand_on", "bury", "cancel");
 pub(super) static ENTER: Script = script!("enter": "draw", "take", "line", "queue", "enqueue", "enter");
 pub(super) static FAIR: Script = script!("fair": "draw", "line", "queue", "hand_on", "enqueue", "fair");

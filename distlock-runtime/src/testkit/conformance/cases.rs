@@ -118,6 +118,12 @@ macro_rules! __conformance_cases {
                 several_locks_come_all_or_not_at_all,
                 one_candidate_leads_at_a_time,
             ]
+            together: [
+                several_are_taken_in_one_step_or_none,
+                several_wait_together_within_one_budget,
+                several_dropped_at_every_poll_leave_nothing,
+                several_are_held_and_released_like_single_ones,
+            ]
             managers: [
                 a_manager_shows_what_it_knows_of_a_lock,
                 events_tell_what_happened,

@@ -52,6 +52,7 @@ mod records;
 mod reentry;
 mod runner;
 mod settlement;
+mod together;
 mod tokens;
 mod tools;
 mod waiting;

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 
 use super::{Call, Faulty, meet};
 use crate::backend::{
-    AcquireRequest, Attempt, Backend, BackendError, Blocked, Grant, Guarantees, HolderState, LeaseHandle,
-    LockState, RecordStore, Released, Renewal, Turn, Warning,
+    AcquireRequest, Attempt, AttemptAll, Backend, BackendError, Blocked, Grant, Guarantees, HolderState,
+    LeaseHandle, LockState, RecordStore, Released, Renewal, Turn, Warning,
 };
 use crate::clock::Moment;
 use crate::key::LockKey;
@@ -53,6 +53,22 @@ impl Backend for Faulty {
                 }
                 other => Ok(other),
             }
+        })
+        .await
+    }
+
+    async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll, BackendError> {
+        let (inner, cancelled, requests) = (self.inner.clone(), self.cancelled.clone(), requests.to_vec());
+        let sent = self.clock.now();
+        meet(self.script.meet(Call::TryAcquire), || async move {
+            if requests.iter().any(|request| Self::is_cancelled(&cancelled, request.owner)) {
+                return Err(BackendError::unknown("the attempt was cancelled before"));
+            }
+            let mut outcome = inner.try_acquire_all(&requests).await?;
+            if let AttemptAll::Granted(grants) = &mut outcome {
+                grants.iter_mut().for_each(|grant| grant.sent = grant.sent.min(sent));
+            }
+            Ok(outcome)
         })
         .await
     }

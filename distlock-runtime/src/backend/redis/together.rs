@@ -1,0 +1,75 @@
+//! Several exclusive locks in one step.
+
+use redis::{Cmd, Value};
+
+use super::calls::NAMES;
+use super::connection::Reply;
+use super::{RedisBackend, error, script, value};
+use crate::backend::{AcquireRequest, AttemptAll, BackendError, BackendErrorKind, Blocked, Grant, Mode};
+use crate::token::FencingToken;
+
+/// How many locks one script takes: enough for whoever names them, few enough not to hold up others.
+const TOGETHER: usize = 200;
+
+impl RedisBackend {
+    pub(super) async fn attempt_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll, BackendError> {
+        // One server has every key; where keys are spread over servers, only those of one slot go together.
+        let plain = |request: &AcquireRequest| request.mode == Mode::Exclusive && !request.fair;
+        if requests.is_empty() || requests.len() > TOGETHER || !requests.iter().all(plain) {
+            return Ok(AttemptAll::Apart);
+        }
+        let reply = self.connections.run(&script::ACQUIRE_ALL, || self.acquire_all_call(requests)).await?;
+        answered(requests, reply)
+    }
+
+    fn acquire_all_call(&self, requests: &[AcquireRequest]) -> Cmd {
+        let count = requests.len();
+        let mut call = script::ACQUIRE_ALL.call(3 * count, 3 * count, NAMES * count);
+        for request in requests {
+            let names = self.namespace.lock(&request.key);
+            names.lock(&mut call);
+            names.counter(&mut call);
+            names.tombstones(&mut call);
+        }
+        for request in requests {
+            value::write(&mut call, &request.owner.to_hex(), &self.label);
+        }
+        for request in requests {
+            call.arg(request.ttl.as_millis());
+        }
+        for request in requests {
+            call.arg(request.tokens.max(1));
+        }
+        call
+    }
+}
+
+fn answered(requests: &[AcquireRequest], Reply { sent, value }: Reply) -> Result<AttemptAll, BackendError> {
+    let unexpected = |value: &Value| error::unexpected("acquire", value);
+    let parts = match &value {
+        Value::Int(-1) => {
+            return Err(BackendError::refused(
+                BackendErrorKind::Script,
+                "this acquisition was cancelled before; acquire anew",
+            ));
+        }
+        Value::Array(parts) => parts.as_slice(),
+        other => return Err(unexpected(other)),
+    };
+    if let [Value::Int(index), Value::BulkString(holder), Value::Int(remaining)] = parts {
+        let index = usize::try_from(*index - 1).map_err(|_| unexpected(&value))?;
+        let blocked = Blocked { holder: Some(value::holder(holder, *remaining)) };
+        return Ok(AttemptAll::Busy { index, blocked });
+    }
+    let grant = |(request, token): (&AcquireRequest, &Value)| match token {
+        Value::Int(token @ 1..) => {
+            let token = FencingToken::new(token.unsigned_abs());
+            Ok(Grant { sent, token, tokens: request.tokens.max(1) })
+        }
+        other => Err(unexpected(other)),
+    };
+    if parts.len() != requests.len() {
+        return Err(unexpected(&value));
+    }
+    requests.iter().zip(parts).map(grant).collect::<Result<_, _>>().map(AttemptAll::Granted)
+}

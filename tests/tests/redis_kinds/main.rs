@@ -1,0 +1,58 @@
+//! Kinds of lock through the manager, on a real Redis: what they cost in commands, and what is in the store meanwhile.
+//!
+//! | room | what it shows |
+//! |---|---|
+//! | `together` | several locks are one command where nobody holds them, and never half taken |
+
+mod together;
+
+use std::time::Duration;
+
+use distlock::LockManager;
+use distlock_tests::{
+    proxy::FaultProxy,
+    server::{RedisOptions, RedisServer},
+    wait,
+};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A server with a proxy in front that counts.
+struct Stage {
+    server: RedisServer,
+    proxy: FaultProxy,
+}
+
+impl Stage {
+    fn start() -> Self {
+        let server = RedisServer::start(RedisOptions::new()).unwrap();
+        let proxy = FaultProxy::start(server.address()).unwrap();
+        Self { server, proxy }
+    }
+
+    /// A manager behind the proxy whose scripts the server knows already.
+    async fn locks(&self) -> LockManager {
+        LockManager::connect(&self.proxy.url()).await.unwrap()
+    }
+
+    /// How many commands went to the server meanwhile, those of connecting aside.
+    async fn commands<F: Future>(&self, work: F) -> (usize, F::Output) {
+        let before = self.proxy.log().work().count();
+        let output = work.await;
+        (self.proxy.log().work().count() - before, output)
+    }
+
+    async fn nothing_stays(&self) {
+        let clean = async || {
+            let keys = self.server.keys().await.unwrap();
+            keys.iter().all(|key| key.ends_with("}!f") || key.contains("}!x:")).then_some(())
+        };
+        wait::until("only counters and tombstones", LIMIT, clean).await.unwrap();
+        let lasting = self.server.keys_without_ttl().await.unwrap();
+        assert!(lasting.iter().all(|key| key.ends_with("}!f")), "they stay for ever: {lasting:?}");
+    }
+}
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}

@@ -37,7 +37,9 @@ pub use lock::{
     ReadGuard, Run, RwLock, Scoped, Semaphore, Unlocked, WriteGuard, locked_all,
 };
 pub use manager::{Events, LockManager, ManagerBuilder, ShutdownReport};
-pub use record::{ClaimGuard, ClaimRequest, Claimed, Fingerprints, Records, Standing};
+#[cfg(feature = "seal")]
+pub use record::SealKeys;
+pub use record::{ClaimGuard, ClaimRequest, Claimed, Fingerprints, Packing, Records, Standing};
 #[cfg(feature = "idempotent")]
 pub use record::{Idempotent, OnCancel, OnFailure};
 pub use token::{FencingToken, OwnerToken};

@@ -116,6 +116,8 @@
 //! | `axum` | | extractors and responses for axum 0.8; implies `tower` |
 //! | `client` | | keys and retries for calls, as `distlock::tower::client`; implies `tower` |
 //! | `idempotent` | | [`LockManager::idempotent`]: work that runs once for each key, its value kept |
+//! | `compress` | | stored results compressed: [`records::Packing`] |
+//! | `seal` | | stored results encrypted: [`records::SealKeys`] |
 //! | `metrics` | | counters and histograms through the [`metrics`](https://docs.rs/metrics) facade |
 //! | `testkit` | | paused-time managers and the conformance suite for stores |
 //!
@@ -124,7 +126,13 @@
 #![forbid(unsafe_code)]
 // The guide speaks of all features; without some of them its links lead nowhere.
 #![cfg_attr(
-    not(all(feature = "redis", feature = "tower", feature = "testkit", feature = "idempotent")),
+    not(all(
+        feature = "redis",
+        feature = "tower",
+        feature = "testkit",
+        feature = "idempotent",
+        feature = "seal"
+    )),
     allow(rustdoc::broken_intra_doc_links)
 )]
 

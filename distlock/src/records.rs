@@ -30,9 +30,12 @@
 //! # }
 //! ```
 
+#[cfg(feature = "seal")]
+#[doc(inline)]
+pub use distlock_runtime::SealKeys;
 #[doc(inline)]
 pub use distlock_runtime::{
-    ClaimGuard, ClaimRequest, Claimed, CrashPolicy, Fingerprint, Fingerprints, Record, RecordKey,
+    ClaimGuard, ClaimRequest, Claimed, CrashPolicy, Fingerprint, Fingerprints, Packing, Record, RecordKey,
     RecordState, Records, Settled, Settlement, Standing,
 };
 #[cfg(feature = "idempotent")]

@@ -150,6 +150,12 @@ pub enum RecordState {
     },
     /// It may or may not have happened.
     Unknown,
+    /// Done, but the stored result can't be unpacked here: no key for it, changed, or of a version that isn't known. Said by
+    /// [`Records`](crate::Records), never by a store.
+    Unreadable {
+        /// Why.
+        why: &'static str,
+    },
 }
 
 /// A claim that is held: what renewal and settlement are compared with.

@@ -7,6 +7,7 @@ use super::options::Options;
 use crate::backend::Mode;
 use crate::engine::Engine;
 use crate::error::{ErrorKind, LockError};
+use crate::record::Packing;
 #[cfg(feature = "idempotent")]
 use crate::record::Waiters;
 use crate::telemetry;
@@ -38,6 +39,8 @@ impl Defaults {
 pub(crate) struct Shared {
     pub(crate) engine: Arc<Engine>,
     pub(crate) defaults: Defaults,
+    /// How results are packed into records.
+    pub(crate) packing: Packing,
     /// The places to wait for calls in flight.
     #[cfg(feature = "idempotent")]
     pub(crate) call_waiters: Waiters,

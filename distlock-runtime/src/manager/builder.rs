@@ -9,6 +9,7 @@ use crate::clock::Clock;
 use crate::engine::{Engine, Host, Limits};
 use crate::error::{ErrorKind, LockError};
 use crate::lock::{Defaults, Shared};
+use crate::record::Packing;
 #[cfg(feature = "idempotent")]
 use crate::record::Waiters;
 use crate::ttl::{Ttl, Wait};
@@ -37,6 +38,7 @@ pub struct ManagerBuilder {
     ttl: Duration,
     wait: Wait,
     limits: Limits,
+    packing: Packing,
     strict: bool,
     pub(super) clock: Clock,
     host: Host,
@@ -50,6 +52,7 @@ impl ManagerBuilder {
             ttl: Ttl::DEFAULT.as_duration(),
             wait: Wait::default(),
             limits: Limits { waiters_per_key: 10_000, waiters: 100_000 },
+            packing: Packing::new(),
             strict: false,
             clock: Clock::System,
             host: Host::Thread,
@@ -85,6 +88,12 @@ impl ManagerBuilder {
     /// How many tasks of this process may wait: for one key (default 10 000) and in all (default 100 000).
     pub fn max_waiters(mut self, per_key: usize, in_all: usize) -> Self {
         self.limits = Limits { waiters_per_key: per_key, waiters: in_all };
+        self
+    }
+
+    /// How results are written into this manager's idempotency records: compressed, sealed; as they are unless told.
+    pub fn packing(mut self, packing: Packing) -> Self {
+        self.packing = packing;
         self
     }
 
@@ -161,6 +170,7 @@ impl ManagerBuilder {
             shared: Arc::new(Shared {
                 engine,
                 defaults,
+                packing: self.packing,
                 #[cfg(feature = "idempotent")]
                 call_waiters,
             }),

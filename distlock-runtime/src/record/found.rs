@@ -35,6 +35,7 @@ impl Found {
                 RecordState::Completed { response } => Self::Completed(response),
                 RecordState::Tombstone { reason } => Self::Tombstone(reason),
                 RecordState::Unknown => Self::Unknown,
+                RecordState::Unreadable { why } => Self::Unreadable(why),
             },
         })
     }

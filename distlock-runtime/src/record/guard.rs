@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::packing::{Packing, Place};
 use super::records::PATIENCE;
 use crate::backend::{Claim, RecordLease, RecordStore, Settled, Settlement};
 use crate::clock::Moment;
@@ -37,6 +38,28 @@ pub struct ClaimGuard {
     taken_over: bool,
     /// The claim, if a repeat of it may still arrive.
     late: Option<Claim>,
+    wrapper: Wrapper,
+}
+
+/// How and for what place the result is packed.
+#[derive(Clone)]
+pub(super) struct Wrapper {
+    pub(super) packing: Packing,
+    pub(super) place: Place,
+}
+
+impl Wrapper {
+    /// The settlement as it is stored. A result that can't be packed isn't stored at all.
+    fn wrap(&self, settlement: Settlement) -> Settlement {
+        let Settlement::Complete { response, retain } = settlement else { return settlement };
+        match self.packing.pack(self.place, response) {
+            Ok(response) => Settlement::Complete { response, retain },
+            Err(why) => {
+                tracing::error!(why, "a result can not be packed, it is not kept");
+                Settlement::Tombstone { reason: "result-not-packable".to_owned(), retain }
+            }
+        }
+    }
 }
 
 impl ClaimGuard {
@@ -47,13 +70,14 @@ impl ClaimGuard {
         sent: Moment,
         taken_over: bool,
         late: Option<Claim>,
+        wrapper: Wrapper,
     ) -> Self {
         let fence = lease.fence;
         let claim = engine.watch_claim(LeaseCell::new(lease.ttl, sent), lease, sent);
         let clock = engine.clock();
         let source = Source::Claim(claim.clone());
         let view = Arc::new(View::new(source, fence, clock, clock.now(), telemetry::NO_TEMPLATE));
-        Self { engine: engine.clone(), store, claim, view, taken_over, late }
+        Self { engine: engine.clone(), store, claim, view, taken_over, late, wrapper }
     }
 
     /// Grows with every claim of this key.
@@ -95,6 +119,7 @@ impl ClaimGuard {
     /// # Cancel safety
     /// The settlement goes on in the background.
     pub async fn settle(self, settlement: Settlement) -> Result<Settled, LockError> {
+        let settlement = self.wrapper.wrap(settlement);
         // A forgotten record is no obstacle to a repeat of the claim that comes late: it would stand there, executed by nobody.
         let late = self.late.as_ref().filter(|_| settlement == Settlement::Release);
         let _late = PendingClaim::new(&self.engine, late);
@@ -153,7 +178,7 @@ impl ClaimGuard {
         {
             self.engine.withdraw_detached(late.clone());
         }
-        self.engine.settle_detached(self.claim.handle.clone(), settlement);
+        self.engine.settle_detached(self.claim.handle.clone(), self.wrapper.wrap(settlement));
     }
 
     /// The caller's lock scope, with this claim innermost.

@@ -7,6 +7,7 @@ mod fingerprints;
 mod found;
 mod guard;
 mod obtain;
+mod packing;
 mod records;
 mod waiters;
 
@@ -16,5 +17,8 @@ pub use fingerprints::Fingerprints;
 pub use found::Found;
 pub use guard::{ClaimGuard, Standing};
 pub use obtain::{Obtained, Seeker, obtain};
+pub use packing::Packing;
+#[cfg(feature = "seal")]
+pub use packing::SealKeys;
 pub use records::{ClaimRequest, Claimed, Records};
 pub use waiters::{Waiters, Waiting};

@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::guard::{ClaimGuard, PendingClaim};
+use super::guard::{ClaimGuard, PendingClaim, Wrapper};
+use super::packing::{Packing, Place};
 use crate::backend::{
     Applied, BackendError, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Record, RecordKey, RecordLease,
-    RecordStore, Settlement,
+    RecordState, RecordStore, Settlement,
 };
 use crate::clock::Clock;
 use crate::engine::Engine;
@@ -48,15 +49,23 @@ pub enum Claimed {
 pub struct Records {
     engine: Arc<Engine>,
     store: Arc<dyn RecordStore>,
+    packing: Packing,
 }
 
 impl Records {
-    pub(crate) fn new(engine: Arc<Engine>) -> Result<Self, LockError> {
+    pub(crate) fn new(engine: Arc<Engine>, packing: Packing) -> Result<Self, LockError> {
         let store = engine.records().cloned().ok_or_else(|| {
             LockError::new(ErrorKind::Unsupported, "records")
                 .detail(format!("the store {} keeps no idempotency records", engine.backend().name()))
         })?;
-        Ok(Self { engine, store })
+        Ok(Self { engine, store, packing })
+    }
+
+    /// The same records, their results packed in another way.
+    #[must_use]
+    pub fn packed(mut self, packing: Packing) -> Self {
+        self.packing = packing;
+        self
     }
 
     pub(super) fn clock(&self) -> Clock {
@@ -99,10 +108,11 @@ impl Records {
                 if !open {
                     pending.done();
                 }
-                Ok(Claimed::Present(record))
+                Ok(Claimed::Present(self.unpacked(&claim.key, record)))
             }
             Ok(ClaimOutcome::Claimed { sent, fence, taken_over }) => {
                 pending.done();
+                let place = Place { key: claim.key, fingerprint: claim.fingerprint };
                 let lease = RecordLease { key: claim.key, owner: claim.owner, fence, ttl: claim.lease };
                 let deadline = Deadline::of(claim.lease);
                 if deadline.after(sent) - self.engine.clock().now() < deadline.min_validity() {
@@ -118,6 +128,7 @@ impl Records {
                     sent,
                     taken_over,
                     late,
+                    Wrapper { packing: self.packing.clone(), place },
                 )))
             }
         }
@@ -131,7 +142,8 @@ impl Records {
     /// # Cancel safety
     /// Safe: it only looks.
     pub async fn look_up(&self, key: &RecordKey) -> Result<Option<Record>, LockError> {
-        self.insist("look up", || self.store.look_up(key)).await.outcome
+        let found = self.insist("look up", || self.store.look_up(key)).await.outcome?;
+        Ok(found.map(|record| self.unpacked(key, record)))
     }
 
     /// Waits until the record may have changed, at most `at_most`; may return early.
@@ -140,6 +152,18 @@ impl Records {
     /// Safe.
     pub async fn changed(&self, key: &RecordKey, at_most: Duration) {
         self.store.changed(key, at_most).await;
+    }
+
+    /// A result as it was before it was packed; one that can't be is said to be unreadable.
+    fn unpacked(&self, key: &RecordKey, mut record: Record) -> Record {
+        if let RecordState::Completed { response } = record.state {
+            let place = Place { key: *key, fingerprint: record.fingerprint };
+            record.state = match self.packing.unpack(place, response) {
+                Ok(response) => RecordState::Completed { response },
+                Err(why) => RecordState::Unreadable { why },
+            };
+        }
+        record
     }
 
     /// Repeats a call whose outcome stayed open, within [`PATIENCE`].

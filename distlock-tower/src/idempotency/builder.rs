@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock_runtime::__layers::Waiters;
-use distlock_runtime::{CrashPolicy, ErrorKind, LockError, LockManager, Ttl};
+use distlock_runtime::{CrashPolicy, ErrorKind, LockError, LockManager, Packing, Ttl};
 use http::request::Parts;
 use http::{HeaderName, Method, response};
 
@@ -31,6 +31,7 @@ pub struct Scoped(Scoping);
 pub struct IdempotencyBuilder<S = Unscoped> {
     locks: LockManager,
     lease: Duration,
+    packing: Option<Packing>,
     rules: Rules,
     scope: S,
 }
@@ -40,6 +41,7 @@ impl IdempotencyBuilder<Unscoped> {
         Self {
             locks: locks.clone(),
             lease: Ttl::DEFAULT.as_duration(),
+            packing: None,
             rules: Rules {
                 header: HeaderName::from_static("idempotency-key"),
                 syntax: KeySyntax::Lenient,
@@ -78,8 +80,8 @@ impl IdempotencyBuilder<Unscoped> {
     }
 
     fn scoped(self, scoping: Scoping) -> IdempotencyBuilder<Scoped> {
-        let Self { locks, lease, rules, scope: Unscoped } = self;
-        IdempotencyBuilder { locks, lease, rules, scope: Scoped(scoping) }
+        let Self { locks, lease, packing, rules, scope: Unscoped } = self;
+        IdempotencyBuilder { locks, lease, packing, rules, scope: Scoped(scoping) }
     }
 }
 
@@ -187,6 +189,12 @@ impl<S> IdempotencyBuilder<S> {
         self
     }
 
+    /// How responses are written into their records: compressed, sealed; default is the manager's.
+    pub fn packing(mut self, packing: Packing) -> Self {
+        self.packing = Some(packing);
+        self
+    }
+
     /// Who makes the responses of refusals; default [`ProblemJson`](crate::ProblemJson).
     pub fn responder(mut self, responder: impl Responder) -> Self {
         self.rules.responder = SharedResponder::new(responder);
@@ -201,7 +209,7 @@ impl IdempotencyBuilder<Scoped> {
     /// `CONFIG` for a lease outside 100 ms to 24 h, a retention under a second, or a method that is safe by itself;
     /// `UNSUPPORTED` if the manager's store keeps no records.
     pub fn build(self) -> Result<IdempotencyLayer, LockError> {
-        let Self { locks, lease, rules, scope: Scoped(scoping) } = self;
+        let Self { locks, lease, packing, rules, scope: Scoped(scoping) } = self;
         if let Some(method) = rules.methods.iter().find(|method| is_safe(method)) {
             return Err(invalid(
                 format!("the method {method} has no effects to protect"),
@@ -215,7 +223,10 @@ impl IdempotencyBuilder<Scoped> {
             ));
         }
         Ok(IdempotencyLayer::new(Config {
-            records: locks.records()?,
+            records: match packing {
+                Some(packing) => locks.records()?.packed(packing),
+                None => locks.records()?,
+            },
             locks,
             scoping,
             lease: Ttl::new(lease)?,

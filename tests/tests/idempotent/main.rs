@@ -2,6 +2,7 @@
 
 mod calls;
 mod failures;
+mod packing;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,13 +31,16 @@ impl Store {
         Self::Redis(Box::new(RedisServer::start(RedisOptions::new()).expect("redis-server starts")))
     }
 
-    /// A manager of its own, as another process would have.
-    async fn manager(&self) -> LockManager {
-        let url = match self {
+    fn url(&self) -> String {
+        match self {
             Self::Memory(url) => url.clone(),
             Self::Redis(server) => server.url(),
-        };
-        LockManager::connect(&url).await.expect("the store is up")
+        }
+    }
+
+    /// A manager of its own, as another process would have.
+    async fn manager(&self) -> LockManager {
+        LockManager::connect(&self.url()).await.expect("the store is up")
     }
 }
 

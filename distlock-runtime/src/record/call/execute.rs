@@ -24,6 +24,11 @@ use crate::ttl::{Ttl, Wait};
 /// Names the layout of these records: another layout must never meet them.
 const DOMAIN: &str = "distlock.call.1";
 
+/// The record of a key.
+pub(super) fn record_of(key: &LockKey) -> RecordKey {
+    RecordKey::derive(DOMAIN, &[key.as_str().as_bytes()])
+}
+
 /// A call whose settings were found to make sense.
 pub(crate) struct Prepared {
     records: Records,
@@ -43,8 +48,8 @@ impl Prepared {
         options: Options,
     ) -> Result<Self, LockError> {
         let lease = options.check().map_err(|error| error.for_key(&key))?;
-        let records = Records::new(shared.engine.clone())?;
-        let record = RecordKey::derive(DOMAIN, &[key.as_str().as_bytes()]);
+        let records = Records::new(shared.engine.clone(), shared.packing.clone())?;
+        let record = record_of(&key);
         Ok(Self { records, shared, key, record, fingerprints, lease, options })
     }
 

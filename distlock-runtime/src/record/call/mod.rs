@@ -17,7 +17,7 @@ use self::policy::Options;
 pub use self::policy::{OnCancel, OnFailure};
 use self::stored::{Everything, ValuesOnly};
 use super::fingerprints::Fingerprints;
-use crate::backend::CrashPolicy;
+use crate::backend::{CrashPolicy, RecordKey};
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::lock::Shared;
@@ -188,6 +188,14 @@ impl Idempotent {
     {
         let prepared = self.prepare()?;
         execute::execute(prepared, Everything, |_| work).await?
+    }
+
+    /// The name of the call's record, for those who look at records: `Records::look_up`.
+    ///
+    /// # Errors
+    /// `CONFIG` for a key that can't be.
+    pub fn record(&self) -> Result<RecordKey, LockError> {
+        Ok(execute::record_of(self.key.as_ref().map_err(Clone::clone)?))
     }
 
     fn prepare(self) -> Result<Prepared, LockError> {

@@ -43,8 +43,9 @@ mod testing;
 #[doc(inline)]
 pub use distlock_runtime::problem::{Outcome, Problem, ProblemKind};
 pub use idempotency::{
-    Disposition, Execution, Executions, IdempotencyKey, IdempotencyLayer, KeySyntax, OnDisconnect, Preset,
-    Scope, StoreDown,
+    AfterCrash, Disposition, Execution, Executions, FingerprintRule, IdempotencyKey, IdempotencyLayer,
+    KeyRule, KeySyntax, Lapsed, OnDisconnect, OnPanic, OriginalTrace, Preset, Recovered, Scope, SetCookie,
+    StaleKeys, StoreDown,
 };
 pub use lock::{HeldLock, LockLayer};
 pub use responder::{ProblemJson, Responder};

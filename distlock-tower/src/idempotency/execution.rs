@@ -1,6 +1,8 @@
 //! What a handler can know about the execution that it is.
 
-use distlock_runtime::{FencingToken, GuardRef};
+use std::time::Duration;
+
+use distlock_runtime::{FencingToken, GuardRef, LockError};
 
 use super::key::IdempotencyKey;
 
@@ -48,6 +50,26 @@ impl Execution {
     #[must_use]
     pub fn fence(&self) -> FencingToken {
         self.guard.fencing_token()
+    }
+
+    /// Whether the claim is certainly still this execution's.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.guard.is_valid()
+    }
+
+    /// How long the claim stays valid if it isn't renewed any more: the time that a handler has which can't be told of its loss.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.guard.remaining()
+    }
+
+    /// Resolves when the claim is lost: what the handler does from then on, another execution may do too, and its response won't count.
+    ///
+    /// # Cancel safety
+    /// Only looks; cancel at will.
+    pub async fn lost(&self) -> LockError {
+        self.guard.lost().await
     }
 
     /// The claim: its validity, and the signal of its loss.

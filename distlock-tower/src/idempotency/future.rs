@@ -5,10 +5,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use http::Response;
+use http::{HeaderValue, Response};
 use pin_project_lite::pin_project;
 
 use super::body::ResponseBody;
+use super::fidelity;
 
 /// What a request ends with.
 pub(crate) type Answer<B, E> = Result<Response<ResponseBody<B>>, E>;
@@ -30,15 +31,16 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum State<F, B, E> {
-        Passing { #[pin] future: F },
+        Passing { #[pin] future: F, is_told: bool },
         Told { response: Option<Response<ResponseBody<B>>> },
         Keyed { future: Keyed<B, E> },
     }
 }
 
 impl<F, B, E> ResponseFuture<F, B, E> {
-    pub(super) fn passing(future: F) -> Self {
-        Self { state: State::Passing { future } }
+    /// `is_told`: the response says that the request's key was ignored.
+    pub(super) fn passing(future: F, is_told: bool) -> Self {
+        Self { state: State::Passing { future, is_told } }
     }
 
     pub(super) fn told(response: Response<ResponseBody<B>>) -> Self {
@@ -58,8 +60,11 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
-            StateProj::Passing { future } => {
-                let response = ready!(future.poll(cx))?;
+            StateProj::Passing { future, is_told } => {
+                let mut response = ready!(future.poll(cx))?;
+                if *is_told {
+                    response.headers_mut().insert(fidelity::STATUS, HeaderValue::from_static("ignored"));
+                }
                 Poll::Ready(Ok(response.map(ResponseBody::passing)))
             }
             StateProj::Told { response } => {

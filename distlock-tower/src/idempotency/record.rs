@@ -17,11 +17,16 @@ use tokio::time::{Instant, timeout_at};
 
 use super::body::{Piece, ResponseBody};
 use super::codec::StoredResponse;
+use super::disposition::Disposition;
 use super::fidelity;
 use super::held::{HeldClaim, Standing};
 use super::reply::Reply;
 use crate::BoxError;
 use crate::caller::caught;
+
+/// Why a response isn't kept; a client is told, and metrics are labelled with it.
+pub(super) const TOMBSTONES: [&str; 4] =
+    ["failed", "not-storable", "response-too-large", "response-too-slow"];
 
 /// Settles that it happened and that the response isn't kept.
 pub(super) fn tombstone(reason: &str, retain: Duration) -> Settlement {
@@ -42,13 +47,7 @@ pub(super) async fn record<B, E>(
     let rules = &claim.entry.config.rules;
     let deadline = Instant::now() + rules.body_deadline;
     let length = body.size_hint().exact();
-    let mut stored = StoredResponse {
-        status: head.status,
-        headers: fidelity::kept(&head.headers),
-        had_length: head.headers.contains_key(CONTENT_LENGTH),
-        body: Bytes::new(),
-        trailers: None,
-    };
+    let mut stored = begun(&claim, &head);
     let (client, pieces) = mpsc::unbounded_channel();
     let mut tape = Tape { body: Box::pin(body), client, limit: rules.response_limit, kept: Kept::default() };
 
@@ -66,9 +65,14 @@ pub(super) async fn record<B, E>(
         End::Complete => {
             stored.body = tape.kept.join();
             stored.trailers = tape.kept.trailers.clone();
-            match stored.encode() {
-                Ok(response) => Settlement::Complete { response, retain },
-                Err(_) => tombstone("response-too-large", retain),
+            let told =
+                stored.trailers.as_ref().and_then(|trailers| rules.classifier.classify_trailers(trailers));
+            match told.unwrap_or(Disposition::StoreFor(retain)) {
+                Disposition::Release => Settlement::Release,
+                Disposition::Tombstone => tombstone("not-storable", retain),
+                Disposition::Unknown => Settlement::Unknown { retain },
+                Disposition::Store => complete(&stored, retain),
+                Disposition::StoreFor(retain) => complete(&stored, retain),
             }
         }
         End::Failed(_) => Settlement::Unknown { retain },
@@ -92,6 +96,43 @@ pub(super) async fn record<B, E>(
             reply.send(Ok(Response::from_parts(head, ResponseBody::spooled(pieces, length))));
         }
         (Standing::Counts, None) => tape.finish(end),
+    }
+}
+
+/// Keeps a response that is there whole, and gives it; or the successor's, if the claim was lost.
+pub(super) async fn keep<B>(
+    claim: HeldClaim,
+    response: Response<Bytes>,
+    retain: Duration,
+) -> Response<ResponseBody<B>> {
+    let (head, body) = response.into_parts();
+    let limit = claim.entry.config.rules.response_limit;
+    let stored = StoredResponse { body: body.clone(), ..begun(&claim, &head) };
+    let settlement = match body.len() > limit {
+        true => tombstone("response-too-large", retain),
+        false => complete(&stored, retain),
+    };
+    match claim.settle(settlement).await {
+        Standing::Counts => Response::from_parts(head, ResponseBody::stored(body, None)),
+        Standing::Superseded(entry) => entry.successor().await,
+    }
+}
+
+/// What is kept, without its body.
+fn begun(claim: &HeldClaim, head: &response::Parts) -> StoredResponse {
+    StoredResponse {
+        status: head.status,
+        headers: fidelity::annotated(&head.headers, &claim.entry.subject),
+        had_length: head.headers.contains_key(CONTENT_LENGTH),
+        body: Bytes::new(),
+        trailers: None,
+    }
+}
+
+fn complete(stored: &StoredResponse, retain: Duration) -> Settlement {
+    match stored.encode() {
+        Ok(response) => Settlement::Complete { response, retain },
+        Err(_) => tombstone("response-too-large", retain),
     }
 }
 

@@ -71,6 +71,11 @@ impl OwnerToken {
         })
     }
 
+    /// Whose name a lock has that stays taken after its release by this owner (`hold_at_least`): nobody's.
+    pub(crate) fn of_what_is_kept(self) -> Self {
+        Self(std::array::from_fn(|place| self.0[15 - place]))
+    }
+
     /// The token as it stands in the store: 32 hex digits.
     #[must_use]
     pub fn to_hex(self) -> String {

@@ -7,8 +7,6 @@
 //!
 //! | `client::ClientLayer` (feature `client`) | the client's half: one key for each call, kept over its retries |
 //!
-//! gRPC calls are known by their content type and are answered in its terms: [`grpc`].
-//!
 //! The first two take any `tower` service of `http` requests whose body data is `Bytes` (axum 0.8, tonic 0.14, hyper) and answer
 //! refusals themselves, as `application/problem+json` unless a [`Responder`] says otherwise.
 //!
@@ -34,6 +32,7 @@ mod caller;
 pub mod client;
 #[cfg(feature = "axum")]
 mod extract;
+#[cfg(feature = "client")]
 pub mod grpc;
 pub mod idempotency;
 pub mod lock;
@@ -44,8 +43,9 @@ mod testing;
 #[doc(inline)]
 pub use distlock_runtime::problem::{Outcome, Problem, ProblemKind};
 pub use idempotency::{
-    Disposition, Execution, Executions, IdempotencyKey, IdempotencyLayer, KeySyntax, OnDisconnect, Preset,
-    Scope, StoreDown,
+    AfterCrash, Disposition, Execution, Executions, FingerprintRule, IdempotencyKey, IdempotencyLayer,
+    KeyRule, KeySyntax, Lapsed, OnDisconnect, OnPanic, OriginalTrace, Preset, Recovered, Scope, SetCookie,
+    StaleKeys, StoreDown,
 };
 pub use lock::{HeldLock, LockLayer};
 pub use responder::{ProblemJson, Responder};

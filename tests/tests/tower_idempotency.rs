@@ -2,8 +2,6 @@
 
 mod tower_support;
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,50 +16,8 @@ use distlock_tests::wait;
 use distlock_tower::{Execution, IdempotencyLayer, OnDisconnect, Outcome, Scope};
 use http::{HeaderValue, Method, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::Semaphore;
 
-use tower_support::{Client, LIMIT, Reply, Server, Store, frames};
-
-/// How often the handler ran for each key, and a gate that holds it until the test lets it go.
-#[derive(Clone, Debug)]
-struct Runs {
-    counts: Arc<Mutex<HashMap<String, usize>>>,
-    total: Arc<AtomicUsize>,
-    gate: Arc<Semaphore>,
-}
-
-impl Runs {
-    fn open() -> Self {
-        Self::with_gate(Semaphore::MAX_PERMITS)
-    }
-
-    fn gated() -> Self {
-        Self::with_gate(0)
-    }
-
-    fn with_gate(permits: usize) -> Self {
-        Self { counts: Arc::default(), total: Arc::default(), gate: Arc::new(Semaphore::new(permits)) }
-    }
-
-    async fn run(&self, key: &str) -> usize {
-        *self.counts.lock().unwrap().entry(key.to_owned()).or_insert(0) += 1;
-        let run = self.total.fetch_add(1, Ordering::SeqCst) + 1;
-        self.gate.acquire().await.expect("the gate stays").forget();
-        run
-    }
-
-    fn total(&self) -> usize {
-        self.total.load(Ordering::SeqCst)
-    }
-
-    async fn reached(&self, runs: usize) {
-        wait::until("the handler runs", LIMIT, async || (self.total() >= runs).then_some(())).await.unwrap();
-    }
-
-    fn let_go(&self, runs: usize) {
-        self.gate.add_permits(runs);
-    }
-}
+use tower_support::{Client, LIMIT, Reply, Runs, Server, Store, frames};
 
 fn layer(locks: &LockManager) -> IdempotencyLayer {
     IdempotencyLayer::builder(locks).anonymous().build().unwrap()

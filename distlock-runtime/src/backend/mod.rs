@@ -64,7 +64,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// After a blocked attempt: waits until another attempt is worth making (told by the store, predecessor gone,
     /// holder's expiry, or the fallback period), or for the grant itself where the store hands it over directly.
-    /// Sleeps a bounded time and may return early; dropping it costs nothing.
+    /// Sleeps a bounded time, about a second at most, and may return early; dropping it costs nothing.
     async fn turn(&self, request: &AcquireRequest, blocked: &Blocked) -> Result<Turn, BackendError>;
 
     /// Renews many leases to their full ttl in as few round trips as the store allows; one outcome each, in order. Never
@@ -72,7 +72,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     async fn renew(&self, leases: &[LeaseHandle]) -> Vec<Renewal>;
 
     /// Gives a lease back and hands the lock on to the head of the queue. With `keep`, the lock stays taken for that
-    /// long (`hold_at_least`) and then lapses by itself.
+    /// long (`hold_at_least`) and then lapses by itself: it is nobody's then, and no renewal or repeat of this owner finds it.
     async fn release(&self, lease: &LeaseHandle, keep: Option<Duration>) -> Result<Released, BackendError>;
 
     /// A release that nobody waits for, in order with later calls of the same runtime. Called outside of any async

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::local::Ask;
-use super::{Engine, Hold, Kept, Lease};
+use super::{Engine, Hold, Lease};
 use crate::backend::{AcquireRequest, Applied, Attempt, BackendError, Grant, LeaseHandle};
 use crate::clock::Moment;
 use crate::error::LockError;
@@ -38,16 +38,17 @@ impl Driver {
         Self { engine, key, seat, ask, ticket, troubled, finished: false }
     }
 
-    /// The next command to send. From here on its outcome is open until [`outcome`](Self::outcome) says better.
-    pub(crate) fn request(&mut self, queue: bool) -> Result<AcquireRequest, LockError> {
+    /// The next command to send; `None` if another task has the turn now, because this one wasn't polled for too long. From here
+    /// on its outcome is open until [`outcome`](Self::outcome) says better.
+    pub(crate) fn request(&mut self, queue: bool) -> Result<Option<AcquireRequest>, LockError> {
         let ticket = match self.ticket {
             Some(ticket) => ticket,
             None => Ticket::new(OwnerToken::random()?, self.ask.ttl),
         };
         let ticket = ticket.send();
+        let Some(tokens) = self.note(ticket) else { return Ok(None) };
         self.ticket = Some(ticket);
-        let tokens = self.note(ticket);
-        Ok(AcquireRequest { queue, tokens, ..self.attempt(&ticket) })
+        Ok(Some(AcquireRequest { queue, tokens, ..self.attempt(&ticket) }))
     }
 
     fn attempt(&self, ticket: &Ticket) -> AcquireRequest {
@@ -64,7 +65,7 @@ impl Driver {
 
     /// What came of the request. A command that was answered needs no cancelling if it left nothing; the queue learns of it
     /// when this driver gives up.
-    pub(crate) fn outcome(&mut self, outcome: &Result<Attempt, BackendError>) {
+    pub(crate) fn outcome(&mut self, outcome: &Result<Attempt, BackendError>, now: Moment) {
         let placed = match outcome {
             Ok(Attempt::Busy(_)) => Some(false),
             Ok(_) => Some(true),
@@ -72,6 +73,11 @@ impl Driver {
         };
         if let (Some(ticket), Some(placed)) = (&mut self.ticket, placed) {
             *ticket = ticket.answered(placed);
+        }
+        if let (Ok(Attempt::Busy(blocked) | Attempt::Queued(blocked)), Some(_)) = (outcome, self.seat)
+            && let Some(holder) = &blocked.holder
+        {
+            self.engine.queues.note_elsewhere(&self.key, holder, now);
         }
         let error = outcome.as_ref().err();
         if error.is_none() && !self.troubled {
@@ -85,38 +91,51 @@ impl Driver {
 
     /// Undo the attempt at the store and start the next one afresh.
     pub(crate) fn start_over(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
+        if let Some(ticket) = self.ticket
+            // Overtaken, it is another's attempt.
+            && self.note(Ticket::new(ticket.owner, ticket.ttl)).is_some()
+        {
+            self.ticket = None;
             self.engine.cancel_detached(self.attempt(&ticket), None);
-            self.note(Ticket::new(ticket.owner, ticket.ttl));
         }
     }
 
-    /// Tells the queue about the ticket; returns how many tokens to reserve.
-    fn note(&self, ticket: Ticket) -> u32 {
-        let waiting = self.seat.map_or(0, |seat| self.engine.queues.driving(&self.key, seat, ticket));
+    /// Tells the queue about the ticket; returns how many tokens to reserve, or `None` if this driver was overtaken.
+    fn note(&self, ticket: Ticket) -> Option<u32> {
+        let waiting = match self.seat {
+            Some(seat) => self.engine.queues.driving(&self.key, seat, ticket)?,
+            None => 0,
+        };
         // Who shares no lease needs no tokens to hand on; drawn for nothing they would outrun the counter's floor.
-        if waiting > 0 && self.ask.want().shares { BLOCK } else { 1 }
+        Some(if waiting > 0 && self.ask.want().shares { BLOCK } else { 1 })
     }
 
-    /// The store granted the attempt, as was seen now.
-    pub(crate) fn granted(mut self, grant: Grant, now: Moment) -> Hold {
-        self.finished = true;
+    /// The store granted the attempt, as was seen now. `None` if that came too late: the manager shuts down, and the grant is
+    /// undone, or another task has the turn now.
+    pub(crate) fn granted(mut self, grant: Grant, now: Moment) -> Option<Hold> {
         let engine = self.engine.clone();
         let ticket = self.ticket.expect("a grant follows a request");
         let id = LeaseId(engine.id());
-        let lease = Arc::new(Lease::new(
+        let lease = Lease::new(
             id,
             LeaseCell::new(ticket.ttl, grant.sent),
             LeaseHandle { key: self.key.clone(), owner: ticket.owner, ttl: ticket.ttl, mode: self.ask.mode },
             ticket.is_late(),
-        ));
+        );
+        let lease = Arc::new(lease.kept_until(self.ask.hold_at_least.map(|least| now + least)));
         let stop_at = self.ask.max_hold.map(|most| now + most);
-        engine.watch(id, Kept::Lock(lease.clone()), grant.sent, stop_at);
+        if !engine.watch_new(&lease, grant.sent, stop_at) {
+            return None;
+        }
+        self.finished = true;
         let view = match self.seat {
             Some(seat) => engine.queued_grant(&lease, seat, &grant, self.ask, now),
-            None => engine.new_view(lease, grant.token, None, self.ask, now),
+            None => Some(engine.new_view(lease, grant.token, None, self.ask, now)),
         };
-        Hold::new(engine, view)
+        if view.is_none() {
+            engine.unwatch(id);
+        }
+        Some(Hold::new(engine, view?))
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct View {
 /// What is held: a lock, by the task in this seat of its queue or beside all queues, or a record's claim.
 #[derive(Debug)]
 pub(crate) enum Source {
-    Lock { lease: Arc<Lease>, seat: Option<Seat>, at_least: Option<Duration> },
+    Lock { lease: Arc<Lease>, seat: Option<Seat> },
     Claim(Arc<super::ClaimLease>),
 }
 
@@ -227,9 +227,9 @@ impl Hold {
         &self.view
     }
 
-    fn source(&self) -> (&Arc<Lease>, Option<Seat>, Option<Duration>) {
+    fn source(&self) -> (&Arc<Lease>, Option<Seat>) {
         match &self.view.source {
-            Source::Lock { lease, seat, at_least } => (lease, *seat, *at_least),
+            Source::Lock { lease, seat } => (lease, *seat),
             Source::Claim(_) => unreachable!("a claim has no holds"),
         }
     }
@@ -299,12 +299,12 @@ impl Hold {
             return None;
         }
         self.view.end();
-        let (lease, seat, at_least) = self.source();
+        let (lease, seat) = self.source();
         let now = self.engine.clock().now();
         let held_for = now - self.view.acquired;
         telemetry::held(self.view.template, held_for);
         self.engine.emit(|| LockEvent::Released { key: lease.key.clone(), token: self.view.token });
-        let keep = at_least.and_then(|least| least.checked_sub(held_for));
+        let keep = lease.keep(now);
         let (release, next) = self.engine.end_hold(lease, seat, now);
         let handed_on = !release && next.is_some();
         let late = if handed_on { None } else { self.engine.late_attempt(lease, keep) };

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use crate::backend::{LeaseHandle, Mode, RecordLease};
+use crate::clock::Moment;
 use crate::key::LockKey;
 use crate::lease::{LeaseCell, LeaseId, Watched};
 use crate::token::OwnerToken;
@@ -18,6 +20,8 @@ pub(crate) struct Lease {
     pub(crate) mode: Mode,
     parcel: AtomicU8,
     awaited: bool,
+    /// Stays taken until then, also when it is given back sooner (`hold_at_least`).
+    kept_until: Option<Moment>,
 }
 
 /// The lease isn't on its way to a task.
@@ -31,7 +35,16 @@ impl Lease {
     /// `awaited`: a command of the attempt that was granted never had a reply.
     pub(crate) fn new(id: LeaseId, cell: LeaseCell, handle: LeaseHandle, awaited: bool) -> Self {
         let LeaseHandle { key, owner, mode, .. } = handle;
-        Self { id, cell, key, owner, mode, parcel: AtomicU8::new(COLLECTED), awaited }
+        Self { id, cell, key, owner, mode, parcel: AtomicU8::new(COLLECTED), awaited, kept_until: None }
+    }
+
+    pub(super) fn kept_until(self, kept_until: Option<Moment>) -> Self {
+        Self { kept_until, ..self }
+    }
+
+    /// For how long it must stay taken if it is given back now.
+    pub(super) fn keep(&self, now: Moment) -> Option<Duration> {
+        self.kept_until.map(|until| until.since(now)).filter(|keep| !keep.is_zero())
     }
 
     /// Whether a command that takes the lock for this owner may still arrive.

@@ -18,8 +18,9 @@ use super::hold::{Source, is_healthy};
 use super::{Engine, Hold, Kept, Lease, View};
 use crate::backend::{AcquireRequest, BackendError, Grant, LeaseHandle, Mode};
 use crate::clock::Moment;
+use crate::error::Holder;
 use crate::key::LockKey;
-use crate::lease::{LeaseCell, LeaseId};
+use crate::lease::{LeaseCell, LeaseId, Loss};
 use crate::queue::{Block, Entry, KeyQueue, Leave, News, Refused, Seat, Step, Tenure, Ticket, Want};
 use crate::token::FencingToken;
 use crate::ttl::Ttl;
@@ -88,11 +89,13 @@ struct Shard {
 struct Slot {
     queue: Queue,
     view: Weak<View>,
+    /// Who of another process was in the way when the store was last asked, and when that was.
+    elsewhere: Option<(Holder, Moment)>,
 }
 
 impl Default for Slot {
     fn default() -> Self {
-        Self { queue: KeyQueue::new(), view: Weak::new() }
+        Self { queue: KeyQueue::new(), view: Weak::new(), elsewhere: None }
     }
 }
 
@@ -153,12 +156,18 @@ impl LocalQueues {
         self.event(key, |queue| queue.lost(|lease| lease.id == id))
     }
 
-    /// The driver is about to send a command under this ticket; how many tasks wait behind it.
-    pub(super) fn driving(&self, key: &LockKey, driver: Seat, ticket: Ticket) -> usize {
+    /// The driver is about to send a command under this ticket; how many tasks wait behind it. `None` if it was overtaken.
+    pub(super) fn driving(&self, key: &LockKey, driver: Seat, ticket: Ticket) -> Option<usize> {
         let mut shard = self.shard(key);
-        let Some(queue) = shard.queue(key) else { return 0 };
-        queue.driving(driver, ticket);
-        queue.waiting()
+        let queue = shard.queue(key)?;
+        queue.driving(driver, ticket).then(|| queue.waiting())
+    }
+
+    /// What the store answered to the driver: somebody is in the way.
+    pub(super) fn note_elsewhere(&self, key: &LockKey, holder: &Holder, now: Moment) {
+        if let Some(slot) = self.shard(key).slots.get_mut(key) {
+            slot.elsewhere = Some((holder.clone(), now));
+        }
     }
 
     /// What the store answered to whoever asks it for this key: an error, or not.
@@ -213,7 +222,7 @@ impl Engine {
         let key = key.clone();
         match (entry, receiver) {
             (Entry::Wait, Some(inbox)) => {
-                let waiting = Waiting { engine, key, seat, inbox, told: false };
+                let waiting = Waiting { engine, key, seat, inbox, told: false, seen: None };
                 if self.waiting.fetch_add(1, Ordering::AcqRel) >= self.limits.waiters {
                     drop(waiting);
                     return Err(Refused::TooMany);
@@ -224,7 +233,8 @@ impl Engine {
         }
     }
 
-    /// The store granted the attempt of a queue's driver, as was seen now.
+    /// The store granted the attempt of a queue's driver, as was seen now. `None` if it was overtaken meanwhile: the grant is
+    /// that of the next driver, who asks under the same ticket.
     pub(super) fn queued_grant(
         &self,
         lease: &Arc<Lease>,
@@ -232,15 +242,16 @@ impl Engine {
         grant: &Grant,
         ask: Ask,
         now: Moment,
-    ) -> Arc<View> {
+    ) -> Option<Arc<View>> {
         let tenure = Tenure::new(lease.clone(), ask.want());
         let block = Block { since: now, next: grant.token, left: grant.tokens };
         let mut shard = self.queues.shard(&lease.key);
-        let slot = shard.slots.get_mut(&lease.key).expect("a driver keeps its slot");
-        let token = slot.queue.granted(seat, tenure, block).expect("only the driver drives");
+        let slot = shard.slots.get_mut(&lease.key)?;
+        let token = slot.queue.granted(seat, tenure, block).ok()?;
         let view = self.new_view(lease.clone(), token, Some(seat), ask, now);
         slot.view = Arc::downgrade(&view);
-        view
+        slot.elsewhere = None;
+        Some(view)
     }
 
     /// A lease goes on under another handle of the same owner.
@@ -254,8 +265,10 @@ impl Engine {
         let id = LeaseId(self.id());
         let cell = LeaseCell::new(handle.ttl, grant.sent);
         let lease = Arc::new(Lease::new(id, cell, handle, old.is_awaited()));
-        self.rewatch(old.id, id, Kept::Lock(lease.clone()), grant.sent);
-        let source = Source::Lock { lease, seat: None, at_least: None };
+        if !self.rewatch(old.id, id, Kept::Lock(lease.clone()), grant.sent) {
+            lease.cell.lose(old.cell.loss().unwrap_or(Loss::Shutdown));
+        }
+        let source = Source::Lock { lease, seat: None };
         let view = Arc::new(View::new(source, grant.token, self.clock, self.clock.now(), template));
         Hold::new(self.clone(), view)
     }
@@ -279,6 +292,13 @@ impl Engine {
     /// What the task that asks the store for this key last failed with.
     pub(crate) fn local_trouble(&self, key: &LockKey) -> Option<BackendError> {
         self.queues.shard(key).troubles.get(key).cloned()
+    }
+
+    /// Who of another process was in the way when a task of this process last asked the store for this key.
+    pub(crate) fn local_elsewhere(&self, key: &LockKey) -> Option<Holder> {
+        let (holder, seen) = self.queues.shard(key).slots.get(key)?.elsewhere.clone()?;
+        let passed = self.clock.now().since(seen);
+        Some(Holder { remaining: holder.remaining.map(|rest| rest.saturating_sub(passed)), ..holder })
     }
 
     /// The lease that this process has on the key, and how many tasks wait behind it here.
@@ -392,7 +412,7 @@ impl Engine {
         ask: Ask,
         now: Moment,
     ) -> Arc<View> {
-        let source = Source::Lock { lease, seat, at_least: ask.hold_at_least };
+        let source = Source::Lock { lease, seat };
         Arc::new(View::new(source, token, self.clock, now, ask.template))
     }
 }
@@ -441,6 +461,8 @@ pub(crate) struct Waiting {
     seat: Seat,
     inbox: oneshot::Receiver<Delivery>,
     told: bool,
+    /// The driver, and how far it was, at the last look.
+    seen: Option<(Seat, u32)>,
 }
 
 impl Waiting {
@@ -449,6 +471,14 @@ impl Waiting {
         let news = (&mut self.inbox).await.ok();
         self.told = true;
         news
+    }
+
+    /// To be called now and then: takes the turn from a driver that has done nothing since the last call, because nobody polls
+    /// its future.
+    pub(crate) fn look_at_the_driver(&mut self) {
+        let (seat, seen) = (self.seat, &mut self.seen);
+        let step = self.engine.queues.event(&self.key, |queue| queue.overtake(seat, seen));
+        self.engine.perform(&self.key, step);
     }
 }
 

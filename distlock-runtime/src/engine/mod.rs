@@ -170,13 +170,28 @@ impl Engine {
         self.replan(&mut plan);
     }
 
-    /// Puts one lease in the place of another, under the same bound of holding.
-    fn rewatch(&self, old: LeaseId, id: LeaseId, kept: Kept, sent: Moment) {
+    /// Puts a lease that was just granted into the watchdog's care. False once the manager shuts down: decided under the
+    /// watchdog's lock, so that a shutdown finds the lease there or it is refused.
+    fn watch_new(&self, lease: &Arc<Lease>, sent: Moment, stop_at: Option<Moment>) -> bool {
+        let mut plan = self.plan();
+        if self.is_closing() {
+            return false;
+        }
+        plan.dog.insert(lease.id, Kept::Lock(lease.clone()), sent, stop_at);
+        self.replan(&mut plan);
+        true
+    }
+
+    /// Puts one lease in the place of another, under the same bound of holding. False if that one is lost.
+    fn rewatch(&self, old: LeaseId, id: LeaseId, kept: Kept, sent: Moment) -> bool {
         let mut plan = self.plan();
         let stop_at = plan.dog.stop_at(old);
-        plan.dog.remove(old);
+        if !plan.dog.remove(old) {
+            return false;
+        }
         plan.dog.insert(id, kept, sent, stop_at);
         self.replan(&mut plan);
+        true
     }
 
     /// Puts a record's claim into the watchdog's care.
@@ -256,7 +271,10 @@ impl Engine {
 
     /// Stops granting; tasks that wait are sent away.
     pub(crate) fn close(&self) {
-        self.closing.store(true, Ordering::Release);
+        {
+            let _granted_before = self.plan();
+            self.closing.store(true, Ordering::Release);
+        }
         self.closed.notify_waiters();
         self.queues.dismiss();
     }
@@ -270,14 +288,16 @@ impl Engine {
         }
     }
 
-    /// Gives up every lease still held: marks it lost, releases it. Returns the keys of those that were locks.
+    /// Gives up every lease still held: marks it lost, releases it (what must be held for longer stays taken until then).
+    /// Returns those of locks.
     pub(crate) fn abandon_all(self: &Arc<Self>) -> Vec<Arc<Lease>> {
         let lost = self.plan().dog.drain(Loss::Shutdown);
         let mut left = Vec::new();
+        let now = self.clock.now();
         for lost in lost {
             self.lose(&lost);
             if let Kept::Lock(lease) = lost.handle {
-                self.release_detached(lease.handle(), None);
+                self.release_detached(lease.handle(), lease.keep(now));
                 left.push(lease);
             }
         }

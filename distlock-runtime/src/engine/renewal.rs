@@ -91,6 +91,9 @@ fn apply(engine: &Arc<Engine>, chunk: &[Renew<Kept>], outcomes: Vec<Renewal>) {
             }
             Renewal::Unknown(error) => {
                 unknown += 1;
+                if matches!(renew.handle, Kept::Claim(_)) {
+                    telemetry::idempotent_store_error("renewal");
+                }
                 engine.outage(&error);
                 engine.failed(id, &renew.handle, &error);
             }

@@ -19,6 +19,9 @@ use crate::telemetry;
 
 /// The longest pause between two tries while the store doesn't answer.
 const MAX_BACKOFF: Duration = Duration::from_millis(500);
+/// A task of this process that asks the store and does nothing for so long isn't polled, or the store doesn't answer it: the next
+/// one takes its turn.
+const STUCK: Duration = Duration::from_secs(3);
 
 /// What to do about a hold of this process in the way, which may be the asking task's own without being found as such.
 const HELD_HERE: &str = "if this task holds it by a bare guard, work in guard.run(…) and ask reentrant; if it was spawned by the \
@@ -113,9 +116,9 @@ async fn inner(
                 }
             }
         };
-        return drive(engine, driver, budget, now, &checked, &mut wait_note)
-            .await
-            .map(|guard| (guard, "granted"));
+        if let Some(guard) = drive(engine, driver, budget, now, &checked, &mut wait_note).await? {
+            return Ok((guard, "granted"));
+        }
     }
 }
 
@@ -175,14 +178,19 @@ async fn wait(
     mut waiting: Waiting,
     budget: &Budget,
 ) -> Result<Delivery, LockError> {
-    tokio::select! {
-        biased;
-        news = waiting.news() => news.ok_or_else(shut_down),
-        () = budget.used_up(budget.started) => Err(budget_error(engine, key, None, budget)),
+    loop {
+        tokio::select! {
+            biased;
+            news = waiting.news() => return news.ok_or_else(shut_down),
+            over = budget.used_up_within(STUCK) => match over {
+                true => return Err(budget_error(engine, key, None, budget)),
+                false => waiting.look_at_the_driver(),
+            }
+        }
     }
 }
 
-/// Asks the store until it grants, the budget is used up, or it refuses for good.
+/// Asks the store until it grants, the budget is used up, or it refuses for good. `None` if this task has to queue up again.
 async fn drive(
     engine: &Arc<Engine>,
     mut driver: Driver,
@@ -190,18 +198,19 @@ async fn drive(
     now: Moment,
     checked: &Checked,
     wait_note: &mut Noting<'_>,
-) -> Result<Guard, LockError> {
+) -> Result<Option<Guard>, LockError> {
     tokio::select! {
         biased;
         outcome = attempts(engine, &mut driver, budget, now, checked, wait_note) => {
-            let (grant, now) = outcome?;
-            Ok(Guard::new(driver.granted(grant, now)))
+            let Some((grant, now)) = outcome? else { return Ok(None) };
+            // Refused because of a shutdown, the next round says so.
+            Ok(driver.granted(grant, now).map(Guard::new))
         }
         () = engine.closed() => Err(shut_down()),
     }
 }
 
-/// A grant, and a look at the clock after it.
+/// A grant, and a look at the clock after it; `None` if another task has the turn now.
 async fn attempts(
     engine: &Arc<Engine>,
     driver: &mut Driver,
@@ -209,22 +218,22 @@ async fn attempts(
     mut now: Moment,
     checked: &Checked,
     wait_note: &mut Noting<'_>,
-) -> Result<(Grant, Moment), LockError> {
+) -> Result<Option<(Grant, Moment)>, LockError> {
     let backend = engine.backend();
     let deadline = Deadline::of(checked.ttl);
     let mut backoff = Duration::from_millis(10);
     loop {
-        let request = driver.request(!budget.is_single())?;
+        let Some(request) = driver.request(!budget.is_single())? else { return Ok(None) };
         let patience = budget.attempt(now, deadline.min_validity());
         let outcome = within(patience, backend.try_acquire(&request)).await.unwrap_or_else(|| {
             Err(BackendError::unknown(format!("no reply within {} ms", patience.as_millis())))
         });
         now = budget.clock.now();
-        driver.outcome(&outcome);
+        driver.outcome(&outcome, now);
         let error = match outcome {
             Ok(Attempt::Granted(grant)) => {
                 if deadline.after(grant.sent) - now >= deadline.min_validity() {
-                    return Ok((grant, now));
+                    return Ok(Some((grant, now)));
                 }
                 driver.start_over();
                 if budget.left(now).is_zero() {
@@ -239,7 +248,7 @@ async fn attempts(
                 let turn = turn(engine, &request, &blocked, budget, now).await?;
                 now = budget.clock.now();
                 match turn {
-                    Some(grant) => return Ok((grant, now)),
+                    Some(grant) => return Ok(Some((grant, now))),
                     None => continue,
                 }
             }
@@ -358,6 +367,7 @@ fn budget_error(engine: &Engine, key: &LockKey, blocked: Option<&Blocked>, budge
     let error = LockError::new(ErrorKind::Timeout, "lock")
         .detail(format!("waited {} ms", waited.as_millis()))
         .remedy("raise wait, hold the lock for a shorter time, or treat it as busy");
+    let elsewhere = elsewhere.or_else(|| engine.local_elsewhere(key));
     match (here, elsewhere) {
         (Some(holder), _) => error.held_here_by(holder).remedy(HELD_HERE),
         (None, Some(holder)) => error.held_by(holder),

@@ -42,6 +42,12 @@ impl Budget {
         most.min(useful)
     }
 
+    /// Waits until the budget is used up, but no longer than this; whether it is.
+    pub(super) async fn used_up_within(&self, most: Duration) -> bool {
+        tokio::time::sleep(self.left(self.clock.now()).min(most)).await;
+        self.is_over()
+    }
+
     pub(super) async fn used_up(&self, mut now: Moment) {
         loop {
             match self.left(now) {

@@ -7,7 +7,7 @@ use super::budget::Budget;
 use super::options::Options;
 use super::{Guard, Scope, Shared};
 use crate::backend::{Attempt, AttemptAll, BackendError, Blocked};
-use crate::clock::within;
+use crate::clock::{Moment, within};
 use crate::engine::{Driver, Place};
 use crate::error::LockError;
 use crate::key::LockKey;
@@ -92,7 +92,9 @@ async fn step(
             Err(refused) => return Err(named(refused_error(engine, key, &refused), key)),
         }
     }
-    let requests = drivers.iter_mut().map(|driver| driver.request(false)).collect::<Result<Vec<_>, _>>()?;
+    let requests =
+        drivers.iter_mut().map(|driver| driver.request(false)).collect::<Result<Option<Vec<_>>, _>>()?;
+    let Some(requests) = requests else { return Ok(Step::Apart) };
     let started = budget.clock.now();
     let deadline = Deadline::of(checked.ttl);
     let patience = budget.attempt(started, deadline.min_validity());
@@ -107,7 +109,7 @@ async fn step(
     match outcome {
         Ok(AttemptAll::Granted(grants)) => {
             for (driver, grant) in drivers.iter_mut().zip(&grants) {
-                driver.outcome(&Ok(Attempt::Granted(*grant)));
+                driver.outcome(&Ok(Attempt::Granted(*grant)), now);
             }
             if grants.iter().any(|grant| deadline.after(grant.sent) - now < deadline.min_validity()) {
                 drivers.iter_mut().for_each(Driver::start_over);
@@ -117,23 +119,27 @@ async fn step(
                     Ok(Step::Apart)
                 };
             }
-            let guard = |(driver, grant): (Driver, _)| Guard::new(driver.granted(grant, now));
-            let guards: Vec<Guard> = drivers.into_iter().zip(grants).map(guard).collect();
+            let guard = |(driver, grant): (Driver, _)| driver.granted(grant, now).map(Guard::new);
+            let guards: Option<Vec<Guard>> = drivers.into_iter().zip(grants).map(guard).collect();
+            // Those that could be had are given back.
+            let Some(guards) = guards else {
+                return if engine.is_closing() { Err(shut_down()) } else { Ok(Step::Apart) };
+            };
             guards.iter().for_each(|guard| told_granted(guard, "granted", started));
             Ok(Step::Granted(guards))
         }
         Ok(AttemptAll::Busy { index, blocked }) => {
-            nothing_left(&mut drivers);
+            nothing_left(&mut drivers, now);
             let key = keys.get(index).unwrap_or(&keys[0]);
             Ok(Step::Busy(index.min(keys.len() - 1), named(busy(blocked), key)))
         }
         Ok(AttemptAll::Apart) => {
-            nothing_left(&mut drivers);
+            nothing_left(&mut drivers, now);
             Ok(Step::Apart)
         }
         Err(error) => {
             for driver in &mut drivers {
-                driver.outcome(&Err(error.clone()));
+                driver.outcome(&Err(error.clone()), now);
             }
             if budget.is_single() && error.is_transient() {
                 return Err(error.into_lock_error("lock", Some(&keys[0])));
@@ -144,8 +150,8 @@ async fn step(
 }
 
 /// The answer says that none of the attempts has left anything in the store.
-fn nothing_left(drivers: &mut [Driver]) {
+fn nothing_left(drivers: &mut [Driver], now: Moment) {
     for driver in drivers {
-        driver.outcome(&Ok(Attempt::Busy(Blocked::default())));
+        driver.outcome(&Ok(Attempt::Busy(Blocked::default())), now);
     }
 }

@@ -60,6 +60,9 @@ kinds! {
     HandlerPanicked = INTERNAL_SERVER_ERROR, "handler-panicked", "the request failed half-way", UNKNOWN;
     /// 409: a request with this key is being executed.
     InFlight = CONFLICT, "in-flight", "a request with this idempotency key is still in progress", None;
+    /// 412: the key is older than any record that is still kept, so nobody knows whether its request was executed. Nothing was
+    /// executed now.
+    KeyExpired = PRECONDITION_FAILED, "key-expired", "the idempotency key is too old to know whether its request was executed", None;
     /// 400: the key header is there, but isn't a key.
     KeyInvalid = BAD_REQUEST, "key-invalid", "the idempotency key is not valid", NOT_STARTED;
     /// 400: this route requires a key.
@@ -78,6 +81,8 @@ kinds! {
     OutcomeUnknown = CONFLICT, "outcome-unknown", "the outcome of an earlier request with this key is not known", UNKNOWN;
     /// 503: the stored record can't be read by this version. Nothing was executed.
     RecordUnreadable = SERVICE_UNAVAILABLE, "record-unreadable", "the stored result can not be read", None;
+    /// 406: the stored response was made for other `Accept` headers than this request has. Nothing runs again under this key.
+    RepresentationDiffers = NOT_ACCEPTABLE, "representation-differs", "the stored response is in a form that this request does not accept", None;
     /// 409: the request was executed, its response was not kept. Nothing runs again under this key.
     ResponseNotRetained = CONFLICT, "response-not-retained", "the request was executed, its response was not retained", None;
     /// 500: the scope of the key couldn't be determined. Nothing was executed.

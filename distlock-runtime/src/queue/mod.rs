@@ -121,8 +121,16 @@ struct Waiter<W> {
 #[derive(Debug)]
 enum Phase<L> {
     Free,
-    Acquiring { seat: Seat, ticket: Option<Ticket> },
-    Held { seat: Seat, tenure: Tenure<L> },
+    /// `steps` counts the commands of this driver.
+    Acquiring {
+        seat: Seat,
+        ticket: Option<Ticket>,
+        steps: u32,
+    },
+    Held {
+        seat: Seat,
+        tenure: Tenure<L>,
+    },
 }
 
 /// How a task enters.
@@ -206,7 +214,7 @@ impl<L: Clone, W> KeyQueue<L, W> {
         mailbox: impl FnOnce() -> W,
     ) -> Result<Entry, Refused> {
         if matches!(self.phase, Phase::Free) {
-            self.phase = Phase::Acquiring { seat, ticket: None };
+            self.phase = Phase::Acquiring { seat, ticket: None, steps: 0 };
             return Ok(Entry::Drive);
         }
         let most = most.ok_or(Refused::Busy)?;
@@ -220,8 +228,9 @@ impl<L: Clone, W> KeyQueue<L, W> {
     /// The driving task is about to send a command under this ticket. False if it isn't the driver any more.
     pub(crate) fn driving(&mut self, driver: Seat, ticket: Ticket) -> bool {
         match &mut self.phase {
-            Phase::Acquiring { seat, ticket: slot, .. } if *seat == driver => {
+            Phase::Acquiring { seat, ticket: slot, steps } if *seat == driver => {
                 *slot = Some(ticket);
+                *steps = steps.wrapping_add(1);
                 true
             }
             _ => false,
@@ -249,7 +258,7 @@ impl<L: Clone, W> KeyQueue<L, W> {
 
     /// The driver gives up: its budget is used up, it failed, or it was dropped. The next task goes on with its ticket.
     pub(crate) fn gave_up(&mut self, driver: Seat) -> Step<L, W> {
-        let Phase::Acquiring { seat, ticket } = &self.phase else { return self.nothing() };
+        let Phase::Acquiring { seat, ticket, .. } = &self.phase else { return self.nothing() };
         if *seat != driver {
             return self.nothing();
         }
@@ -259,6 +268,17 @@ impl<L: Clone, W> KeyQueue<L, W> {
         let mut step = self.promote(if inherits { ticket } else { None });
         step.store = ticket.filter(|_| !inherits).map(Leave::Cancel);
         step
+    }
+
+    /// The first of those who wait looks whether the driver still moves: `seen` is what it saw when it looked last. A driver that
+    /// has done nothing since is treated as one that gave up. It notices when it is polled again.
+    pub(crate) fn overtake(&mut self, waiter: Seat, seen: &mut Option<(Seat, u32)>) -> Step<L, W> {
+        let next = self.waiters.front().is_some_and(|first| first.seat == waiter);
+        let Phase::Acquiring { seat, steps, .. } = self.phase else { return self.nothing() };
+        if !next || seen.replace((seat, steps)) != Some((seat, steps)) {
+            return self.nothing();
+        }
+        self.gave_up(seat)
     }
 
     /// A waiting task goes away. True if it was waiting: else news are on their way to it.
@@ -306,7 +326,7 @@ impl<L: Clone, W> KeyQueue<L, W> {
     fn promote(&mut self, ticket: Option<Ticket>) -> Step<L, W> {
         match self.waiters.pop_front() {
             Some(Waiter { seat, mailbox, .. }) => {
-                self.phase = Phase::Acquiring { seat, ticket };
+                self.phase = Phase::Acquiring { seat, ticket, steps: 0 };
                 Step { news: Some((seat, mailbox, News::Drive(ticket))), store: None, idle: false }
             }
             None => {

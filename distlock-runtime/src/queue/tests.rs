@@ -94,6 +94,30 @@ fn an_heir_with_another_ttl_starts_anew() {
     assert!(matches!(step.store, Some(Leave::Cancel(_))));
 }
 
+#[test]
+fn a_driver_that_stands_still_is_overtaken_by_the_first_behind_it_only() {
+    let mut queue = KeyQueue::<u64, ()>::new();
+    for seat in 1..=3 {
+        queue.enter(Seat(seat), want(1000, true), Some(9), || ()).unwrap();
+    }
+    let ticket = Ticket::new(owner(1), ttl(1000)).send();
+    let (mut second, mut third) = (None, None);
+    for _ in 0..3 {
+        queue.driving(Seat(1), ticket);
+        assert!(queue.overtake(Seat(2), &mut second).news.is_none(), "it moves");
+        assert!(queue.overtake(Seat(3), &mut third).news.is_none(), "it isn't the next");
+    }
+    let step = queue.overtake(Seat(2), &mut second);
+    assert!(matches!(step.news, Some((Seat(2), (), News::Drive(Some(heirs)))) if heirs == ticket));
+    assert!(step.store.is_none());
+    assert!(!queue.driving(Seat(1), ticket), "it has to notice");
+    assert_eq!(queue.granted(Seat(1), tenure(1), block(1, NOW, 1)), Err(1));
+    assert!(queue.gave_up(Seat(1)).news.is_none());
+    assert!(queue.overtake(Seat(3), &mut third).news.is_none(), "a new driver is given time");
+    queue.granted(Seat(2), tenure(2), block(2, NOW, 1)).unwrap();
+    assert!(queue.overtake(Seat(3), &mut third).news.is_none(), "a holder isn't overtaken");
+}
+
 /// The model: tasks that believe they hold, tickets that are out, leases that the store believes we hold.
 fn history(seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);

@@ -19,6 +19,10 @@ mod names {
     pub(super) const HELD: &str = "distlock_held";
     pub(super) const CALLS: &str = "distlock_idempotent_calls_total";
     pub(super) const REQUESTS: &str = "distlock_idempotent_requests_total";
+    pub(super) const RECORD_WAITS: &str = "distlock_idempotent_waits_total";
+    pub(super) const TAKEOVERS: &str = "distlock_idempotent_takeovers_total";
+    pub(super) const SETTLEMENTS: &str = "distlock_idempotent_settlements_total";
+    pub(super) const STORE_ERRORS: &str = "distlock_idempotent_store_errors_total";
 }
 
 /// The label of a lock without a template.
@@ -92,7 +96,8 @@ pub(crate) fn skipped(template: &'static str) {
     let _ = template;
 }
 
-/// A request with an idempotency key ended: `executed`, `replayed`, `conflict`, `mismatch`, …
+/// A request with an idempotency key ended: `executed`, `replayed`, `unprotected`, or refused with a problem's slug (`in-flight`,
+/// `key-reused`, …).
 pub fn idempotent_request(outcome: &'static str) {
     #[cfg(feature = "metrics")]
     metrics::counter!(names::REQUESTS, "outcome" => outcome).increment(1);
@@ -107,6 +112,35 @@ pub(crate) fn idempotent_call(template: &'static str, outcome: &'static str) {
     metrics::counter!(names::CALLS, "lock" => template, "outcome" => outcome).increment(1);
     #[cfg(not(feature = "metrics"))]
     let _ = (template, outcome);
+}
+
+/// A request waited for the execution of another one.
+pub fn idempotent_wait() {
+    #[cfg(feature = "metrics")]
+    metrics::counter!(names::RECORD_WAITS).increment(1);
+}
+
+/// An execution goes on in place of one that died.
+pub fn idempotent_takeover() {
+    #[cfg(feature = "metrics")]
+    metrics::counter!(names::TAKEOVERS).increment(1);
+}
+
+/// An execution's record was settled: `completed`, `released`, `tombstone` (with its reason), `unknown`; or it wasn't: `fenced` (replaced
+/// by a later one), `deferred` (tried again in the background), `lost` (the lease ran out before).
+pub fn idempotent_settlement(outcome: &'static str, reason: &'static str) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!(names::SETTLEMENTS, "outcome" => outcome, "reason" => reason).increment(1);
+    #[cfg(not(feature = "metrics"))]
+    let _ = (outcome, reason);
+}
+
+/// The store failed a request with an idempotency key: in the phase `claim`, `renewal`, `commit`, `release` or `replay`.
+pub fn idempotent_store_error(phase: &'static str) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!(names::STORE_ERRORS, "phase" => phase).increment(1);
+    #[cfg(not(feature = "metrics"))]
+    let _ = phase;
 }
 
 /// Gives the metrics their units and help texts. Call it once after installing a recorder.
@@ -125,5 +159,9 @@ pub fn describe() {
         describe_histogram!(names::QUEUE_DEPTH, "tasks of this process ahead when a task queued up");
         describe_counter!(names::CALLS, "calls of work that runs once for each key, by outcome");
         describe_counter!(names::REQUESTS, "requests with an idempotency key, by outcome");
+        describe_counter!(names::RECORD_WAITS, "requests that waited for the execution of another one");
+        describe_counter!(names::TAKEOVERS, "executions in place of one that died");
+        describe_counter!(names::SETTLEMENTS, "settlements of idempotency records, by outcome and reason");
+        describe_counter!(names::STORE_ERRORS, "failures of the store for requests with a key, by phase");
     }
 }

@@ -1,20 +1,22 @@
 //! Obtaining the right to execute, or the answer that makes it needless.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use distlock_runtime::problem::{Problem, ProblemKind};
-use distlock_runtime::{ClaimGuard, ClaimRequest, Claimed, LockError, telemetry};
+use distlock_runtime::{ClaimGuard, ClaimRequest, Claimed, LockError, Settlement, telemetry};
 use http::Response;
 use tokio::time::Instant;
 
 use super::body::ResponseBody;
 use super::config::StoreDown;
-use super::entry::{Entry, RETRY_AFTER};
+use super::entry::Entry;
 use super::reply::Reply;
+use super::serve::Keyed;
 
 /// A record whose lease has just lapsed is looked at again after this long at the earliest.
-const SHORTEST_WAIT: Duration = Duration::from_millis(10);
+pub(super) const SHORTEST_WAIT: Duration = Duration::from_millis(10);
 
 /// What becomes of a request.
 pub(super) enum Verdict<B> {
@@ -27,30 +29,24 @@ pub(super) enum Verdict<B> {
 }
 
 /// Claims the request's key, or waits for the execution in flight. Every look is a claim: atomic in the store, so that a record
-/// which vanishes between two looks is never run without one. `before_waiting` is called once, before the first wait.
-pub(super) async fn obtain<B, E>(
-    entry: &Entry,
-    reply: &mut Reply<B, E>,
-    mut before_waiting: impl FnMut(),
-) -> Verdict<B> {
-    let rules = &entry.config.rules;
+/// which vanishes between two looks is never run without one. Who waits gives back what the service's readiness reserved.
+pub(super) async fn obtain<S: Clone, B, E>(keyed: &mut Keyed<S>, reply: &mut Reply<B, E>) -> Verdict<B> {
+    let config = Arc::clone(&keyed.entry.config);
+    let (entry, rules) = (&keyed.entry, &config.rules);
     let deadline = Instant::now() + rules.wait;
     let mut waiting = None;
     loop {
         let request = ClaimRequest {
             key: entry.key,
             fingerprint: entry.fingerprint,
-            lease: entry.config.lease,
-            after_crash: rules.after_crash,
+            lease: config.lease,
+            after_crash: rules.after_crash.policy(),
             retain: rules.retention,
         };
-        let record = match entry.config.records.claim(request).await {
-            Ok(Claimed::Execute(guard)) => {
-                telemetry::idempotent_request("executed");
-                return Verdict::Execute(guard);
-            }
+        let record = match config.records.claim(request).await {
+            Ok(Claimed::Execute(guard)) => return claimed(entry, guard).await,
             Ok(Claimed::Present(record)) => record,
-            Err(error) => return store_failed(entry, &error, waiting.is_some()),
+            Err(error) => return store_failed(keyed, &error, waiting.is_some()),
         };
         let lease_left = match entry.read(record) {
             ControlFlow::Break(response) => return Verdict::Answer(response),
@@ -58,34 +54,51 @@ pub(super) async fn obtain<B, E>(
         };
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Verdict::Answer(entry.in_flight());
+            return Verdict::Answer(config.in_flight());
         }
         if waiting.is_none() {
-            before_waiting();
-            waiting = entry.config.waiters.enter(entry.key);
+            keyed.caller.park();
+            waiting = config.waiters.enter(entry.key);
             if waiting.is_none() {
-                return Verdict::Answer(entry.in_flight());
+                return Verdict::Answer(config.in_flight());
             }
+            telemetry::idempotent_wait();
         }
         let look_again = lease_left.max(SHORTEST_WAIT).min(left);
         tokio::select! {
             biased;
             () = reply.closed() => return Verdict::Gone,
-            () = entry.config.records.changed(&entry.key, look_again) => {}
+            () = config.records.changed(&entry.key, look_again) => {}
         }
     }
 }
 
-fn store_failed<B>(entry: &Entry, error: &LockError, execution_seen: bool) -> Verdict<B> {
+/// A key that is older than any record of it could be is no first try, though there is no record.
+async fn claimed<B>(entry: &Entry, guard: ClaimGuard) -> Verdict<B> {
+    if entry.is_stale && !guard.taken_over() {
+        // Nothing ran under it. If it can't be given back now, that is tried again in the background.
+        let _ = guard.settle(Settlement::Release).await;
+        return Verdict::Answer(entry.config.refuse(&Problem::new(ProblemKind::KeyExpired)));
+    }
+    telemetry::idempotent_request("executed");
+    if guard.taken_over() {
+        telemetry::idempotent_takeover();
+    }
+    Verdict::Execute(guard)
+}
+
+fn store_failed<S, B>(keyed: &Keyed<S>, error: &LockError, execution_seen: bool) -> Verdict<B> {
+    let rules = &keyed.entry.config.rules;
+    telemetry::idempotent_store_error(if execution_seen { "replay" } else { "claim" });
     // What won't pass by itself (a record that can't be read, missing rights) is no outage to work around, and an execution
     // that was seen in flight is a reason not to run.
     let may_run = error.is_retryable() && !execution_seen;
-    if may_run && entry.config.rules.store_down == StoreDown::RunUnprotected {
+    if may_run && rules.store_down.of(&keyed.request.parts) == StoreDown::RunUnprotected {
         tracing::error!(%error, "idempotency store failed, request runs unprotected");
         telemetry::idempotent_request("unprotected");
         return Verdict::Unprotected;
     }
     tracing::error!(%error, "idempotency store failed, request refused");
-    let problem = Problem::new(ProblemKind::StoreUnavailable).retry_after(RETRY_AFTER);
-    Verdict::Answer(entry.config.refuse(&problem))
+    let problem = Problem::new(ProblemKind::StoreUnavailable).retry_after(rules.retry_after);
+    Verdict::Answer(keyed.entry.config.refuse(&problem))
 }

@@ -4,16 +4,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use distlock_runtime::__layers::Waiters;
-use distlock_runtime::problem::Problem;
-use distlock_runtime::{CrashPolicy, LockManager, Records, Ttl, telemetry};
+use distlock_runtime::problem::{Problem, ProblemKind};
+use distlock_runtime::{LockManager, Records, Ttl, telemetry};
 use http::{HeaderName, Method, Response};
 
+use super::after_crash::AfterCrash;
 use super::body::ResponseBody;
-use super::calls::Calls;
-use super::disposition::Classifier;
+use super::by_request::ByRequest;
+use super::classifier::Classifier;
+use super::disposition::OnPanic;
 use super::executions::Executions;
+use super::fingerprint::Fingerprinting;
 use super::key::KeySyntax;
+use super::key_rule::KeyRule;
 use super::scope::Scoping;
+use super::stale::StaleKeys;
 use crate::responder::SharedResponder;
 
 /// What happens to an execution whose client goes away before the handler has answered.
@@ -42,7 +47,7 @@ pub enum StoreDown {
     RunUnprotected,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) locks: LockManager,
     pub(crate) records: Records,
@@ -58,20 +63,27 @@ pub(crate) struct Config {
 pub(crate) struct Rules {
     pub(crate) header: HeaderName,
     pub(crate) syntax: KeySyntax,
+    pub(crate) key_rules: Vec<KeyRule>,
+    pub(crate) key_required: ByRequest<bool>,
+    pub(crate) key_per_route: bool,
+    pub(crate) stale_keys: StaleKeys,
+    pub(crate) first_sent: Option<HeaderName>,
     pub(crate) methods: Vec<Method>,
-    pub(crate) key_required: bool,
+    pub(crate) tell_ignored: bool,
+    pub(crate) fingerprinting: Fingerprinting,
     pub(crate) request_limit: usize,
     pub(crate) response_limit: usize,
     pub(crate) body_deadline: Duration,
     pub(crate) wait: Duration,
     pub(crate) max_waiters: usize,
+    pub(crate) retry_after: Duration,
     pub(crate) retention: Duration,
-    pub(crate) after_crash: CrashPolicy,
+    pub(crate) after_crash: AfterCrash,
     pub(crate) classifier: Classifier,
+    pub(crate) on_panic: OnPanic,
     pub(crate) on_disconnect: OnDisconnect,
-    pub(crate) store_down: StoreDown,
+    pub(crate) store_down: ByRequest<StoreDown>,
     pub(crate) responder: SharedResponder,
-    pub(crate) calls: Calls,
 }
 
 impl Config {
@@ -80,6 +92,11 @@ impl Config {
         tracing::debug!(problem = problem.kind().slug(), detail = problem.detail_text(), "request refused");
         telemetry::idempotent_request(problem.kind().slug());
         told(self.rules.responder.respond(problem))
+    }
+
+    /// The refusal while another request executes under the key.
+    pub(crate) fn in_flight<B>(&self) -> Response<ResponseBody<B>> {
+        self.refuse(&Problem::new(ProblemKind::InFlight).retry_after(self.rules.retry_after))
     }
 }
 

@@ -1,15 +1,8 @@
 //! What becomes of the record when the handler has answered.
 
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use distlock_runtime::problem::Outcome;
 use http::StatusCode;
-use http::header::CONTENT_TYPE;
-use http::response::Parts;
-
-use crate::grpc::CallRule;
 
 /// What becomes of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,123 +53,24 @@ fn is_about_the_envelope(status: StatusCode) -> bool {
     matches!(status.as_u16(), 400 | 401 | 403 | 405 | 411 | 413 | 414 | 415 | 421 | 425 | 429 | 431)
 }
 
-/// The layer's rule.
-#[derive(Clone)]
-pub(crate) enum Classifier {
-    Preset(Preset),
-    Custom(Arc<dyn Fn(&Parts) -> Disposition + Send + Sync>),
-    Calls(CallRule),
+/// What becomes of a response that sets a cookie. A cookie is bound to one client's session and is never told again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SetCookie {
+    /// The response is kept without it.
+    #[default]
+    Strip,
+    /// The response isn't kept: repeats are answered with the problem `response-not-retained`.
+    DontKeep,
 }
 
-impl Classifier {
-    /// The handler's word first, then what can't be stored at all, then the rule.
-    pub(crate) fn classify(&self, head: &Parts) -> Disposition {
-        let wish = match head.extensions.get::<Outcome>() {
-            Some(Outcome::NotStarted) => return Disposition::Release,
-            Some(Outcome::Final) => Disposition::Store,
-            // `Unknown`, or a word that isn't known here: to run nothing again is safe.
-            Some(_) => return Disposition::Unknown,
-            None => match self {
-                Self::Preset(preset) => preset.classify(head.status),
-                Self::Custom(rule) => rule(head),
-                Self::Calls(rule) => rule.head(head),
-            },
-        };
-        match wish {
-            Disposition::Store | Disposition::StoreFor(_) if !can_be_told_again(head) => {
-                Disposition::Tombstone
-            }
-            wish => wish,
-        }
-    }
-}
-
-impl Classifier {
-    /// The rule for the end of a response with this head, where the head doesn't decide alone.
-    pub(crate) fn for_the_end(&self, head: &Parts) -> Option<&CallRule> {
-        match self {
-            Self::Calls(rule) if head.extensions.get::<Outcome>().is_none() && CallRule::is_open(head) => {
-                Some(rule)
-            }
-            _ => None,
-        }
-    }
-}
-
-fn can_be_told_again(head: &Parts) -> bool {
-    let event_stream = || {
-        head.headers
-            .get(CONTENT_TYPE)
-            .is_some_and(|value| value.as_bytes().to_ascii_lowercase().starts_with(b"text/event-stream"))
-    };
-    !head.status.is_informational() && head.status != StatusCode::PARTIAL_CONTENT && !event_stream()
-}
-
-impl fmt::Debug for Classifier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Preset(preset) => preset.fmt(f),
-            Self::Custom(_) => f.write_str("custom"),
-            Self::Calls(rule) => rule.fmt(f),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use http::Response;
-
-    use super::*;
-
-    fn by(preset: Preset, response: Response<()>) -> Disposition {
-        Classifier::Preset(preset).classify(&response.into_parts().0)
-    }
-
-    fn status(code: u16) -> Response<()> {
-        Response::builder().status(code).body(()).unwrap()
-    }
-
-    #[test]
-    fn presets() {
-        use Disposition::{Release, Store, Tombstone, Unknown};
-        for (code, stripe, success_only, azure) in [
-            (200, Store, Store, Store),
-            (303, Store, Store, Store),
-            (404, Store, Release, Store),
-            (409, Store, Release, Store),
-            (422, Store, Release, Store),
-            (400, Release, Release, Release),
-            (401, Release, Release, Release),
-            (429, Release, Release, Release),
-            (408, Unknown, Unknown, Unknown),
-            (500, Store, Release, Release),
-            (504, Unknown, Unknown, Release),
-            (206, Tombstone, Tombstone, Tombstone),
-            (101, Tombstone, Tombstone, Tombstone),
-        ] {
-            assert_eq!(by(Preset::Stripe, status(code)), stripe, "stripe {code}");
-            assert_eq!(by(Preset::SuccessOnly, status(code)), success_only, "success_only {code}");
-            assert_eq!(by(Preset::Azure, status(code)), azure, "azure {code}");
-        }
-    }
-
-    #[test]
-    fn the_handlers_word_counts_more_than_the_status() {
-        let with = |code, outcome| {
-            let mut response = status(code);
-            response.extensions_mut().insert(outcome);
-            by(Preset::Stripe, response)
-        };
-        assert_eq!(with(200, Outcome::NotStarted), Disposition::Release);
-        assert_eq!(with(400, Outcome::Final), Disposition::Store);
-        assert_eq!(with(200, Outcome::Unknown), Disposition::Unknown);
-        assert_eq!(with(206, Outcome::Final), Disposition::Tombstone);
-    }
-
-    #[test]
-    fn event_streams_are_not_stored() {
-        let mut response = status(200);
-        response.headers_mut().insert(CONTENT_TYPE, "Text/Event-Stream; charset=utf-8".parse().unwrap());
-        assert_eq!(by(Preset::Stripe, response), Disposition::Tombstone);
-    }
+/// What becomes of the record when the handler panicked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnPanic {
+    /// Its outcome is unknown: repeats are refused with 409.
+    #[default]
+    Unknown,
+    /// The 500 that its client gets is kept and replayed.
+    Store,
 }

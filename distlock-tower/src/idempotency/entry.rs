@@ -11,10 +11,9 @@ use http::Response;
 use super::body::ResponseBody;
 use super::codec::{DecodeError, StoredResponse};
 use super::config::Config;
-use super::{fidelity, fingerprint};
-
-/// What a client is told to wait before it asks again.
-pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
+use super::subject::Subject;
+use super::trace::OriginalTrace;
+use super::{fidelity, variant};
 
 /// Where a request's record is, and what the request looks like.
 #[derive(Debug)]
@@ -22,31 +21,39 @@ pub(super) struct Entry {
     pub(super) config: Arc<Config>,
     pub(super) key: RecordKey,
     pub(super) fingerprint: Fingerprint,
+    pub(super) subject: Subject,
+    /// It was first sent before the oldest record that can still be there.
+    pub(super) is_stale: bool,
 }
 
 impl Entry {
     /// What a record says: the answer, or to go on waiting, with how long the executor's lease still runs. A record of another
     /// request is refused, in flight too.
     pub(super) fn read<B>(&self, record: Record) -> ControlFlow<Response<ResponseBody<B>>, Duration> {
-        let problem = match fingerprint::matches(&record.fingerprint, &self.fingerprint) {
-            None => unreadable("the fingerprint's version is not known"),
-            Some(false) => Problem::new(ProblemKind::KeyReused),
-            Some(true) => match record.state {
-                RecordState::InFlight { remaining } => return ControlFlow::Continue(remaining),
-                RecordState::Completed { response } => match StoredResponse::decode(response) {
-                    Ok(stored) => return ControlFlow::Break(replay(stored)),
-                    Err(DecodeError::Malformed) => unreadable("the stored response is malformed"),
-                    Err(DecodeError::UnknownVersion(_)) => {
-                        unreadable("the stored response's version is not known")
+        let rules = &self.config.rules;
+        let problem =
+            match rules.fingerprinting.matches(&record.fingerprint, &self.fingerprint, &self.subject) {
+                None => self.unreadable("the fingerprint was made by a rule that is not known"),
+                Some(false) => Problem::new(ProblemKind::KeyReused),
+                Some(true) => match record.state {
+                    RecordState::InFlight { remaining } => return ControlFlow::Continue(remaining),
+                    RecordState::Completed { response } => match StoredResponse::decode(response) {
+                        Ok(stored) if variant::suits(&stored.headers, self.subject.headers()) => {
+                            return ControlFlow::Break(replay(stored));
+                        }
+                        Ok(_) => Problem::new(ProblemKind::RepresentationDiffers),
+                        Err(DecodeError::Malformed) => self.unreadable("the stored response is malformed"),
+                        Err(DecodeError::UnknownVersion(_)) => {
+                            self.unreadable("the stored response's version is not known")
+                        }
+                    },
+                    RecordState::Tombstone { reason } => {
+                        Problem::new(ProblemKind::ResponseNotRetained).detail(reason)
                     }
+                    RecordState::Unknown => Problem::new(ProblemKind::OutcomeUnknown),
+                    _ => self.unreadable("the record's state is not known"),
                 },
-                RecordState::Tombstone { reason } => {
-                    Problem::new(ProblemKind::ResponseNotRetained).detail(reason)
-                }
-                RecordState::Unknown => Problem::new(ProblemKind::OutcomeUnknown),
-                _ => unreadable("the record's state is not known"),
-            },
-        };
+            };
         ControlFlow::Break(self.config.refuse(&problem))
     }
 
@@ -55,29 +62,35 @@ impl Entry {
         match self.config.records.look_up(&self.key).await {
             Ok(Some(record)) => match self.read(record) {
                 ControlFlow::Break(response) => response,
-                ControlFlow::Continue(_) => self.in_flight(),
+                ControlFlow::Continue(_) => self.config.in_flight(),
             },
-            Ok(None) | Err(_) => self.config.refuse(&Problem::new(ProblemKind::Superseded)),
+            Ok(None) => self.config.refuse(&Problem::new(ProblemKind::Superseded)),
+            Err(error) => {
+                tracing::error!(%error, "the response that counts can not be read");
+                telemetry::idempotent_store_error("replay");
+                self.config.refuse(&Problem::new(ProblemKind::Superseded))
+            }
         }
     }
 
-    pub(super) fn in_flight<B>(&self) -> Response<ResponseBody<B>> {
-        self.config.refuse(&Problem::new(ProblemKind::InFlight).retry_after(RETRY_AFTER))
+    /// A record that can't be read means "was executed": it is no miss.
+    fn unreadable(&self, why: &'static str) -> Problem {
+        tracing::error!(why, "an idempotency record can not be read");
+        Problem::new(ProblemKind::RecordUnreadable).retry_after(self.config.rules.retry_after)
     }
 }
 
 fn replay<B>(stored: StoredResponse) -> Response<ResponseBody<B>> {
-    tracing::debug!(status = stored.status.as_u16(), "response replayed");
+    let original = OriginalTrace::read(&stored.headers);
+    let trace = original.as_ref().map(OriginalTrace::as_str);
+    tracing::debug!(status = stored.status.as_u16(), original = trace, "response replayed");
     telemetry::idempotent_request("replayed");
     let headers = fidelity::replayed(&stored);
     let mut response = Response::new(ResponseBody::stored(stored.body, stored.trailers));
+    if let Some(original) = original {
+        response.extensions_mut().insert(original);
+    }
     *response.status_mut() = stored.status;
     *response.headers_mut() = headers;
     response
-}
-
-/// A record that can't be read means "was executed": it is no miss.
-fn unreadable(why: &'static str) -> Problem {
-    tracing::error!(why, "an idempotency record can not be read");
-    Problem::new(ProblemKind::RecordUnreadable).retry_after(RETRY_AFTER)
 }

@@ -1,5 +1,6 @@
 //! One execution under its claim: the handler runs, its outcome decides what becomes of the record.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,13 +13,13 @@ use tower_service::Service;
 
 use super::body::ResponseBody;
 use super::config::OnDisconnect;
-use super::disposition::Disposition;
+use super::disposition::{Disposition, OnPanic};
 use super::execution::Execution;
 use super::held::{HeldClaim, Standing};
-use super::record;
 use super::reply::Reply;
 use super::request_body::RequestBody;
 use super::serve::Keyed;
+use super::{record, recovery};
 use crate::BoxError;
 use crate::caller::{Called, Panicked, caught};
 
@@ -28,15 +29,21 @@ pub(super) async fn execute<S, ReqBody, ResBody>(
     mut reply: Reply<ResBody, S::Error>,
 ) where
     S: Service<Request<RequestBody<ReqBody>>, Response = Response<ResBody>>,
+    S::Error: 'static,
     ResBody: Body<Data = Bytes>,
     ResBody::Error: Into<BoxError>,
 {
     let Keyed { entry, caller, key, request } = keyed;
     let config = Arc::clone(&entry.config);
     let rules = &config.rules;
+    let execution = Execution::new(key, guard.view(), guard.taken_over());
+    let mut claim = match recovery::recover(HeldClaim::new(entry, guard), &execution).await {
+        ControlFlow::Continue(claim) => claim,
+        ControlFlow::Break(response) => return reply.send(Ok(response)),
+    };
+    claim.entry.subject.forget_body();
     let mut request = request.into_request();
-    request.extensions_mut().insert(Execution::new(key, guard.view(), guard.taken_over()));
-    let claim = HeldClaim::new(entry, guard);
+    request.extensions_mut().insert(execution);
 
     let call = caught(caller.call(request));
     let called = if rules.on_disconnect == OnDisconnect::Finish {
@@ -61,14 +68,27 @@ pub(super) async fn execute<S, ReqBody, ResBody>(
             reply.send(Err(error));
         }
         Ok(Called::Failed(error)) => {
-            claim.settle(unknown(rules.retention)).await;
+            let settlement = match rules.classifier.classify_error(&error) {
+                Disposition::Release => Settlement::Release,
+                Disposition::Tombstone => record::tombstone("failed", rules.retention),
+                _ => unknown(rules.retention),
+            };
+            claim.settle(settlement).await;
             reply.send(Err(error));
         }
-        Err(Panicked) => {
-            claim.settle(unknown(rules.retention)).await;
-            reply.send(Ok(config.refuse(&Problem::new(ProblemKind::HandlerPanicked))));
-        }
+        Err(Panicked) => reply.send(Ok(panicked(claim).await)),
     }
+}
+
+async fn panicked<B>(claim: HeldClaim) -> Response<ResponseBody<B>> {
+    let config = Arc::clone(&claim.entry.config);
+    let problem = Problem::new(ProblemKind::HandlerPanicked);
+    if config.rules.on_panic == OnPanic::Store {
+        let response = config.rules.responder.respond(&problem);
+        return record::keep(claim, response, config.rules.retention).await;
+    }
+    claim.settle(unknown(config.rules.retention)).await;
+    config.refuse(&problem)
 }
 
 /// A response that isn't kept is settled before its client sees it, so that the next try meets the settled record.

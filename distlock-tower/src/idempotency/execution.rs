@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use distlock_runtime::{FencingToken, GuardRef, LockError};
-use http::Extensions;
 
 use super::key::IdempotencyKey;
 
@@ -41,21 +40,6 @@ impl Execution {
         Self { key, guard, taken_over }
     }
 
-    /// The execution that a request with these extensions is; `None` without a key. `http`'s requests have them, and tonic's:
-    ///
-    /// ```
-    /// use distlock_tower::Execution;
-    /// // async fn pay(&self, request: tonic::Request<Payment>) -> Result<tonic::Response<Receipt>, tonic::Status> {
-    /// # fn pay(request: http::Request<()>) {
-    /// let Some(execution) = Execution::of(request.extensions()) else { return };
-    /// let (fence, time_left) = (execution.fence(), execution.remaining());
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn of(extensions: &Extensions) -> Option<&Self> {
-        extensions.get()
-    }
-
     /// The client's key.
     #[must_use]
     pub fn key(&self) -> &IdempotencyKey {
@@ -68,24 +52,30 @@ impl Execution {
         self.guard.fencing_token()
     }
 
-    /// The claim: its validity, and the signal of its loss.
+    /// Whether the claim is certainly still this execution's.
     #[must_use]
-    pub fn guard(&self) -> &GuardRef {
-        &self.guard
+    pub fn is_valid(&self) -> bool {
+        self.guard.is_valid()
     }
 
-    /// For how long the claim is certain to hold without another renewal: what is begun now and takes longer may overlap with a successor.
+    /// How long the claim stays valid if it isn't renewed any more: the time that a handler has which can't be told of its loss.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.guard.remaining()
     }
 
-    /// Resolves when the claim is lost or settled, with the error that says which: a handler that sees it has nothing more to win.
+    /// Resolves when the claim is lost: what the handler does from then on, another execution may do too, and its response won't count.
     ///
     /// # Cancel safety
-    /// Safe: asking again finds the same answer.
+    /// Only looks; cancel at will.
     pub async fn lost(&self) -> LockError {
         self.guard.lost().await
+    }
+
+    /// The claim: its validity, and the signal of its loss.
+    #[must_use]
+    pub fn guard(&self) -> &GuardRef {
+        &self.guard
     }
 
     /// Whether an earlier execution under this key died half-way and this one runs in its place.

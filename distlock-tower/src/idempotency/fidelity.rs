@@ -4,6 +4,9 @@ use http::header::{self, HeaderName};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::codec::StoredResponse;
+use super::subject::Subject;
+use super::trace::{OriginalTrace, TRACE};
+use super::variant::{self, VARIANT};
 
 /// Marks a replayed response.
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
@@ -19,6 +22,8 @@ const EXCHANGE_ONLY: &[&str] = &[
     "connection",
     "content-length",
     "date",
+    "distlock-trace",
+    "distlock-variant",
     "idempotency-status",
     "idempotent-replayed",
     "keep-alive",
@@ -45,7 +50,7 @@ const EXCHANGE_ONLY: &[&str] = &[
 const EXCHANGE_ONLY_PREFIXES: &[&str] = &["access-control-", "ratelimit", "x-b3-", "x-ratelimit-"];
 
 /// The headers to keep: repeated ones, their order and their bytes stay.
-pub(crate) fn kept(headers: &HeaderMap) -> HeaderMap {
+fn kept(headers: &HeaderMap) -> HeaderMap {
     let nominated: Vec<&[u8]> = headers
         .get_all(header::CONNECTION)
         .iter()
@@ -63,6 +68,18 @@ pub(crate) fn kept(headers: &HeaderMap) -> HeaderMap {
     kept
 }
 
+/// The headers to keep of a response to this request, with what this layer has to know at a replay.
+pub(crate) fn annotated(headers: &HeaderMap, request: &Subject) -> HeaderMap {
+    let mut kept = kept(headers);
+    if let Some(variant) = variant::of(headers, request.headers()) {
+        kept.insert(VARIANT, variant);
+    }
+    if let Some(trace) = OriginalTrace::of_request(request.headers()) {
+        kept.insert(TRACE, trace);
+    }
+    kept
+}
+
 fn is_exchange_only(name: &HeaderName) -> bool {
     let name = name.as_str();
     EXCHANGE_ONLY.binary_search(&name).is_ok()
@@ -72,7 +89,13 @@ fn is_exchange_only(name: &HeaderName) -> bool {
 /// The headers of a replay: those kept, the length computed anew where there was one, and the marker.
 pub(crate) fn replayed(stored: &StoredResponse) -> HeaderMap {
     let mut headers = stored.headers.clone();
-    let bodiless = matches!(stored.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    // Kept for this layer, not for clients.
+    headers.remove(VARIANT);
+    headers.remove(TRACE);
+    let bodiless = matches!(
+        stored.status,
+        StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED
+    );
     if stored.had_length && stored.trailers.is_none() && !bodiless {
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(stored.body.len()));
     }

@@ -38,7 +38,7 @@ pin_project! {
 }
 
 impl<F, B, E> ResponseFuture<F, B, E> {
-    /// `is_told`: the request has a key, and its response says that it was ignored.
+    /// `is_told`: the response says that the request's key was ignored.
     pub(super) fn passing(future: F, is_told: bool) -> Self {
         Self { state: State::Passing { future, is_told } }
     }

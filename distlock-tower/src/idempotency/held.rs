@@ -1,9 +1,10 @@
 //! A claim that is held, until it is settled one way or the other.
 
-use distlock_runtime::{ClaimGuard, Settled, Settlement};
+use distlock_runtime::{ClaimGuard, Settled, Settlement, telemetry};
 use tokio::time::Instant;
 
 use super::entry::Entry;
+use super::record::TOMBSTONES;
 
 pub(super) struct HeldClaim {
     pub(super) entry: Entry,
@@ -14,7 +15,7 @@ pub(super) struct HeldClaim {
 pub(super) enum Standing {
     Counts,
     /// The claim was lost; the record speaks, not this execution.
-    Superseded(Entry),
+    Superseded(Box<Entry>),
 }
 
 impl HeldClaim {
@@ -32,22 +33,47 @@ impl HeldClaim {
     pub(super) async fn settle(self, settlement: Settlement) -> Standing {
         let Self { entry, guard } = self;
         let fence = guard.fence();
+        let (outcome, reason) = label(&settlement);
+        let phase = if settlement == Settlement::Release { "release" } else { "commit" };
         // The guard is used up by the settlement; the lease it had left says whether a failure may still be mended.
         let lease_ends = Instant::now() + guard.remaining();
-        match guard.settle(settlement).await {
+        let settled = guard.settle(settlement).await;
+        if settled.is_err() {
+            telemetry::idempotent_store_error(phase);
+        }
+        match settled {
             Ok(Settled::Fenced) => {
+                telemetry::idempotent_settlement("fenced", reason);
                 tracing::warn!(%fence, "an execution outlived its claim, its result was refused");
-                Standing::Superseded(entry)
+                Standing::Superseded(Box::new(entry))
             }
-            Ok(_) => Standing::Counts,
+            Ok(_) => {
+                telemetry::idempotent_settlement(outcome, reason);
+                Standing::Counts
+            }
             Err(error) if Instant::now() < lease_ends => {
                 tracing::error!(%error, "an idempotency record could not be settled at once");
+                telemetry::idempotent_settlement("deferred", reason);
                 Standing::Counts
             }
             Err(error) => {
                 tracing::error!(%error, "an idempotency record could not be settled before its lease ended");
-                Standing::Superseded(entry)
+                telemetry::idempotent_settlement("lost", reason);
+                Standing::Superseded(Box::new(entry))
             }
         }
+    }
+}
+
+/// Labels of metrics: what was settled, and why there is no response if there is none.
+fn label(settlement: &Settlement) -> (&'static str, &'static str) {
+    match settlement {
+        Settlement::Complete { .. } => ("completed", "-"),
+        Settlement::Release => ("released", "-"),
+        Settlement::Tombstone { reason, .. } => {
+            let reason = TOMBSTONES.iter().find(|known| *known == reason);
+            ("tombstone", reason.copied().unwrap_or("other"))
+        }
+        _ => ("unknown", "-"),
     }
 }

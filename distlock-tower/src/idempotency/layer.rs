@@ -14,7 +14,6 @@ use super::service::Idempotency;
 #[derive(Clone, Debug)]
 pub struct IdempotencyLayer {
     config: Arc<Config>,
-    calls: Arc<Config>,
 }
 
 impl IdempotencyLayer {
@@ -31,7 +30,7 @@ impl IdempotencyLayer {
     }
 
     pub(super) fn new(config: Config) -> Self {
-        Self { calls: Arc::new(config.for_calls()), config: Arc::new(config) }
+        Self { config: Arc::new(config) }
     }
 
     /// The executions under way of all services of this layer, to wait for them at a shutdown.
@@ -45,6 +44,6 @@ impl<S> Layer<S> for IdempotencyLayer {
     type Service = Idempotency<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Idempotency::new(inner, Arc::clone(&self.config), Arc::clone(&self.calls))
+        Idempotency::new(inner, Arc::clone(&self.config))
     }
 }

@@ -49,6 +49,14 @@
 //! client in full and leaves a tombstone: repeats get `response-not-retained`, nothing runs again. Which responses are kept is
 //! a [`Preset`] or a rule of your own, and a handler that knows better says so with an [`Outcome`](crate::Outcome) in the response's extensions.
 //!
+//! A response that depends on how it was asked for (`Vary`, `Content-Encoding`) is told again only to those who ask alike; others get 406.
+//! Cookies are never told again.
+//!
+//! # What is left alone
+//! Requests for another protocol (`Upgrade: websocket`, not the offers of HTTP/2 that some clients attach to every request) pass
+//! untouched, with `Idempotency-Status: ignored` if they have a key. A client that sends `Expect: 100-continue` is refused without its body
+//! where its key or its scope is missing, or its key is being executed all the while that it may wait.
+//!
 //! # In a handler
 //! The [`Execution`] is in the request's extensions where the request has a key; with feature `axum` it is an extractor:
 //!
@@ -110,10 +118,12 @@
 //! # Shutdown
 //! Stop the server, then [`Executions::drain`], then the manager's `shutdown`. The guide's page on shutdown has the code.
 
+mod after_crash;
 mod body;
 mod builder;
-mod calls;
+mod by_request;
 mod claim;
+mod classifier;
 mod codec;
 mod config;
 mod disposition;
@@ -121,28 +131,42 @@ mod entry;
 mod execute;
 mod execution;
 mod executions;
+mod expect;
 mod fidelity;
 mod fingerprint;
 mod future;
 mod held;
 mod key;
+mod key_rule;
 mod layer;
 mod record;
+mod recovery;
 mod reply;
 mod request_body;
 mod scope;
 mod serve;
 mod service;
+mod stale;
+mod subject;
+mod trace;
+mod upgrade;
+mod variant;
 
+pub use self::after_crash::{AfterCrash, Lapsed, Recovered};
 pub use self::body::ResponseBody;
 pub use self::builder::{IdempotencyBuilder, Scoped, Unscoped};
 pub use self::config::{OnDisconnect, StoreDown};
-pub use self::disposition::{Disposition, Preset};
+pub use self::disposition::{Disposition, OnPanic, Preset, SetCookie};
 pub use self::execution::Execution;
 pub use self::executions::Executions;
+pub use self::fingerprint::FingerprintRule;
 pub use self::future::ResponseFuture;
 pub use self::key::{IdempotencyKey, InvalidKey, KeySyntax, MAX_KEY_CHARS};
+pub use self::key_rule::KeyRule;
 pub use self::layer::IdempotencyLayer;
 pub use self::request_body::RequestBody;
 pub use self::scope::{IntoScope, NoScope, Scope};
 pub use self::service::Idempotency;
+pub use self::stale::StaleKeys;
+pub use self::subject::Subject;
+pub use self::trace::OriginalTrace;

@@ -24,6 +24,10 @@ use super::reply::Reply;
 use crate::BoxError;
 use crate::caller::caught;
 
+/// Why a response isn't kept; a client is told, and metrics are labelled with it.
+pub(super) const TOMBSTONES: [&str; 4] =
+    ["failed", "not-storable", "response-too-large", "response-too-slow"];
+
 /// Settles that it happened and that the response isn't kept.
 pub(super) fn tombstone(reason: &str, retain: Duration) -> Settlement {
     Settlement::Tombstone { reason: reason.to_owned(), retain }
@@ -43,14 +47,7 @@ pub(super) async fn record<B, E>(
     let rules = &claim.entry.config.rules;
     let deadline = Instant::now() + rules.body_deadline;
     let length = body.size_hint().exact();
-    let ending = rules.classifier.for_the_end(&head).cloned();
-    let mut stored = StoredResponse {
-        status: head.status,
-        headers: fidelity::kept(&head.headers),
-        had_length: head.headers.contains_key(CONTENT_LENGTH),
-        body: Bytes::new(),
-        trailers: None,
-    };
+    let mut stored = begun(&claim, &head);
     let (client, pieces) = mpsc::unbounded_channel();
     let mut tape = Tape { body: Box::pin(body), client, limit: rules.response_limit, kept: Kept::default() };
 
@@ -68,13 +65,14 @@ pub(super) async fn record<B, E>(
         End::Complete => {
             stored.body = tape.kept.join();
             stored.trailers = tape.kept.trailers.clone();
-            let told = ending.map(|rule| rule.end(stored.trailers.as_ref()));
-            match told.unwrap_or(Disposition::Store) {
+            let told =
+                stored.trailers.as_ref().and_then(|trailers| rules.classifier.classify_trailers(trailers));
+            match told.unwrap_or(Disposition::StoreFor(retain)) {
                 Disposition::Release => Settlement::Release,
-                Disposition::Store => complete(&stored, retain),
-                Disposition::StoreFor(retain) => complete(&stored, retain),
                 Disposition::Tombstone => tombstone("not-storable", retain),
                 Disposition::Unknown => Settlement::Unknown { retain },
+                Disposition::Store => complete(&stored, retain),
+                Disposition::StoreFor(retain) => complete(&stored, retain),
             }
         }
         End::Failed(_) => Settlement::Unknown { retain },
@@ -84,10 +82,11 @@ pub(super) async fn record<B, E>(
     let is_complete = matches!(end, End::Complete);
     match (claim.settle(settlement).await, held) {
         (Standing::Superseded(entry), Some((reply, ..))) => reply.send(Ok(entry.successor().await)),
-        (Standing::Superseded(entry), None) => tape.hand_on(match entry.config.refusing_trailers() {
-            Some(trailers) => Piece::Frame(Frame::trailers(trailers)),
-            None => Piece::Failed("the execution was superseded before its response was complete".into()),
-        }),
+        (Standing::Superseded(_), None) => {
+            tape.hand_on(Piece::Failed(
+                "the execution was superseded before its response was complete".into(),
+            ));
+        }
         (Standing::Counts, Some((reply, head, _))) if is_complete => {
             let body = ResponseBody::stored(stored.body, stored.trailers);
             reply.send(Ok(Response::from_parts(head, body)));
@@ -97,6 +96,36 @@ pub(super) async fn record<B, E>(
             reply.send(Ok(Response::from_parts(head, ResponseBody::spooled(pieces, length))));
         }
         (Standing::Counts, None) => tape.finish(end),
+    }
+}
+
+/// Keeps a response that is there whole, and gives it; or the successor's, if the claim was lost.
+pub(super) async fn keep<B>(
+    claim: HeldClaim,
+    response: Response<Bytes>,
+    retain: Duration,
+) -> Response<ResponseBody<B>> {
+    let (head, body) = response.into_parts();
+    let limit = claim.entry.config.rules.response_limit;
+    let stored = StoredResponse { body: body.clone(), ..begun(&claim, &head) };
+    let settlement = match body.len() > limit {
+        true => tombstone("response-too-large", retain),
+        false => complete(&stored, retain),
+    };
+    match claim.settle(settlement).await {
+        Standing::Counts => Response::from_parts(head, ResponseBody::stored(body, None)),
+        Standing::Superseded(entry) => entry.successor().await,
+    }
+}
+
+/// What is kept, without its body.
+fn begun(claim: &HeldClaim, head: &response::Parts) -> StoredResponse {
+    StoredResponse {
+        status: head.status,
+        headers: fidelity::annotated(&head.headers, &claim.entry.subject),
+        had_length: head.headers.contains_key(CONTENT_LENGTH),
+        body: Bytes::new(),
+        trailers: None,
     }
 }
 
@@ -148,10 +177,7 @@ where
                 Ok(Ok(Some(Err(error)))) => return End::Failed(error.into()),
                 Ok(Ok(Some(Ok(frame)))) => {
                     let fits = self.kept.push(&frame, self.limit);
-                    // To a client, trailers are the end: they wait for the settlement.
-                    if !frame.is_trailers() {
-                        self.hand_on(Piece::Frame(frame));
-                    }
+                    self.hand_on(Piece::Frame(frame));
                     if !fits {
                         return End::TooLarge;
                     }
@@ -161,10 +187,7 @@ where
     }
 
     fn finish(self, end: End) {
-        let Self { body, client, kept, .. } = self;
-        if let (End::Complete, Some(trailers)) = (&end, kept.trailers) {
-            let _ = client.send(Piece::Frame(Frame::trailers(trailers)));
-        }
+        let Self { body, client, .. } = self;
         let last = match end {
             End::Complete => Piece::End,
             End::Failed(error) => Piece::Failed(error),

@@ -10,8 +10,8 @@ use pin_project_lite::pin_project;
 
 pin_project! {
     /// The request body behind an [`IdempotencyLayer`](super::IdempotencyLayer): as it came where there is no key, else
-    /// read to its end, trailers included.
-    #[derive(Debug)]
+    /// read to its end, trailers included. Cheap to clone where the body inside is: a retry layer further in needs that.
+    #[derive(Clone, Debug)]
     pub struct RequestBody<B> {
         #[pin]
         state: State<B>,
@@ -20,7 +20,7 @@ pin_project! {
 
 pin_project! {
     #[project = StateProj]
-    #[derive(Debug)]
+    #[derive(Clone, Debug)]
     enum State<B> {
         Passing { #[pin] inner: B },
         Buffered { data: Option<Bytes>, trailers: Option<HeaderMap> },

@@ -7,6 +7,7 @@ use distlock_runtime::RecordKey;
 use http::request::Parts;
 
 use super::key::IdempotencyKey;
+use super::subject::original_uri;
 
 /// Names the record layout of keys: another layout must never meet the records of this one.
 const SCOPED: &str = "distlock.idempotency.1.scoped";
@@ -101,11 +102,18 @@ impl Scoping {
         Self::By(Arc::new(move |parts| scope(parts).into_scope()))
     }
 
-    pub(crate) fn record_key(&self, parts: &Parts, key: &IdempotencyKey) -> Result<RecordKey, NoScope> {
+    pub(crate) fn record_key(
+        &self,
+        parts: &Parts,
+        key: &IdempotencyKey,
+        per_route: bool,
+    ) -> Result<RecordKey, NoScope> {
+        let route = [parts.method.as_str().as_bytes(), original_uri(parts).path().as_bytes()];
+        let route = if per_route { &route[..] } else { &[] };
         let key = key.as_str().as_bytes();
         match self {
-            Self::Anonymous => Ok(RecordKey::derive(ANONYMOUS, &[key])),
-            Self::By(scope) => Ok(RecordKey::derive(SCOPED, &[&scope(parts)?.0, key])),
+            Self::Anonymous => Ok(RecordKey::derive(ANONYMOUS, &[&[key], route].concat())),
+            Self::By(scope) => Ok(RecordKey::derive(SCOPED, &[&[&scope(parts)?.0, key], route].concat())),
         }
     }
 }
@@ -139,19 +147,29 @@ mod tests {
     #[test]
     fn borders_between_scope_and_key_cannot_be_shifted() {
         let record = |scope: &'static str, text| {
-            Scoping::by(move |_| Scope::new(scope)).record_key(&parts(), &key(text)).unwrap()
+            Scoping::by(move |_| Scope::new(scope)).record_key(&parts(), &key(text), false).unwrap()
         };
         assert_eq!(record("ab", "c"), record("ab", "c"));
         assert_ne!(record("ab", "c"), record("a", "bc"));
         assert_ne!(Scope::new("a").and("b"), Scope::new("ab"));
-        assert_ne!(record("", "c"), Scoping::Anonymous.record_key(&parts(), &key("c")).unwrap());
+        assert_ne!(record("", "c"), Scoping::Anonymous.record_key(&parts(), &key("c"), false).unwrap());
     }
 
     #[test]
     fn no_scope_is_an_error_never_a_shared_bucket() {
-        let missing = Scoping::by(|_| None::<Scope>).record_key(&parts(), &key("k"));
+        let missing = Scoping::by(|_| None::<Scope>).record_key(&parts(), &key("k"), false);
         assert!(matches!(missing, Err(NoScope::Missing)));
-        let failed = Scoping::by(|_| Err::<Scope, _>("db down")).record_key(&parts(), &key("k"));
+        let failed = Scoping::by(|_| Err::<Scope, _>("db down")).record_key(&parts(), &key("k"), false);
         assert!(matches!(failed, Err(NoScope::Failed(text)) if text == "db down"));
+    }
+    #[test]
+    fn a_key_is_one_record_or_one_for_each_route() {
+        let record = |uri: &str, per_route| {
+            let parts = http::Request::post(uri).body(()).unwrap().into_parts().0;
+            Scoping::Anonymous.record_key(&parts, &key("k"), per_route).unwrap()
+        };
+        assert_eq!(record("/a", false), record("/b", false));
+        assert_ne!(record("/a", true), record("/b", true));
+        assert_eq!(record("/a?x=1", true), record("/a?x=2", true));
     }
 }

@@ -21,10 +21,11 @@ use super::key::IdempotencyKey;
 use super::reply::{self, Reply};
 use super::request_body::RequestBody;
 use super::scope::NoScope;
-use super::{fidelity, fingerprint};
+use super::stale::StaleKeys;
+use super::subject::Subject;
+use super::{expect, fidelity, stale};
 use crate::BoxError;
 use crate::caller::{Called, Caller};
-use crate::grpc;
 
 /// A request with a key, read to its end.
 pub(super) struct Keyed<S> {
@@ -50,7 +51,7 @@ impl Whole {
 /// Reads the request and starts its task. Until then nothing is claimed, so a client that goes away early leaves no trace.
 pub(super) async fn buffered<S, ReqBody, ResBody>(
     config: Arc<Config>,
-    caller: Caller<S>,
+    mut caller: Caller<S>,
     key: IdempotencyKey,
     request: Request<ReqBody>,
 ) -> Answer<ResBody, S::Error>
@@ -64,21 +65,26 @@ where
     ResBody::Error: Into<BoxError>,
 {
     let (parts, body) = request.into_parts();
-    let record = match config.scoping.record_key(&parts, &key) {
+    let record = match config.scoping.record_key(&parts, &key, config.rules.key_per_route) {
         Ok(record) => record,
         Err(error) => return Ok(config.refuse(&no_scope(error))),
     };
+    let is_stale = match is_stale(&config, &parts, &key) {
+        Ok(is_stale) => is_stale,
+        Err(problem) => return Ok(config.refuse(&problem)),
+    };
+    if expect::is_asking(&parts.headers)
+        && let Some(refusal) = expect::refusal(&config, record, &parts, || caller.park()).await
+    {
+        return Ok(refusal);
+    }
     let request = match read(parts, body, config.rules.request_limit).await {
         Ok(request) => request,
         Err(problem) => return Ok(config.refuse(&problem)),
     };
-    if grpc::is_grpc(&request.parts.headers) && !grpc::is_one_message(&request.data) {
-        let problem =
-            Problem::new(ProblemKind::BodyUnreadable).detail("a call with a key must be a single message");
-        return Ok(config.refuse(&problem));
-    }
-    let fingerprint = fingerprint::current(&request.parts, &request.data);
-    let entry = Entry { config: Arc::clone(&config), key: record, fingerprint };
+    let subject = Subject::new(&request.parts, request.data.clone());
+    let fingerprint = config.rules.fingerprinting.current(&subject);
+    let entry = Entry { config: Arc::clone(&config), key: record, fingerprint, subject, is_stale };
     let keyed = Keyed { entry, caller, key, request };
 
     let (reply, answer) = reply::channel();
@@ -98,10 +104,11 @@ where
 async fn serve<S, ReqBody, ResBody>(mut keyed: Keyed<S>, mut reply: Reply<ResBody, S::Error>)
 where
     S: Service<Request<RequestBody<ReqBody>>, Response = Response<ResBody>> + Clone,
+    S::Error: 'static,
     ResBody: Body<Data = Bytes>,
     ResBody::Error: Into<BoxError>,
 {
-    match claim::obtain(&keyed.entry, &mut reply, || keyed.caller.park()).await {
+    match claim::obtain(&mut keyed, &mut reply).await {
         Verdict::Execute(guard) => execute::execute(keyed, guard, reply).await,
         Verdict::Answer(response) => reply.send(Ok(response)),
         Verdict::Unprotected => reply.send(unprotected(keyed).await),
@@ -121,6 +128,25 @@ where
         }
         Called::NotReady(error) | Called::Failed(error) => Err(error),
     }
+}
+
+/// Whether the request says that it was first sent so long ago that its record may have gone.
+fn is_stale(config: &Config, parts: &Parts, key: &IdempotencyKey) -> Result<bool, Problem> {
+    let rules = &config.rules;
+    let now = stale::now();
+    let mut ages = Vec::new();
+    if rules.stale_keys == StaleKeys::Refuse {
+        ages.extend(stale::age(key, now));
+    }
+    if let Some(value) = rules.first_sent.as_ref().and_then(|name| parts.headers.get(name)) {
+        let sent = value.to_str().ok().and_then(|text| httpdate::parse_http_date(text).ok());
+        let sent = sent.ok_or_else(|| {
+            Problem::new(ProblemKind::KeyInvalid)
+                .detail("the time when the request was first sent is no HTTP date")
+        })?;
+        ages.extend(now.duration_since(sent).ok());
+    }
+    Ok(ages.into_iter().any(|age| stale::is_stale(age, rules.retention)))
 }
 
 fn no_scope(error: NoScope) -> Problem {

@@ -1,5 +1,6 @@
 //! The service: decides what a request is, lets it pass, refuses it, or gives it to a task of its own.
 
+use std::borrow::Cow;
 use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -11,46 +12,74 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::body::ResponseBody;
-use super::config::{Config, Rules};
+use super::by_request::ByRequest;
+use super::config::Config;
 use super::future::ResponseFuture;
-use super::key::{IdempotencyKey, KeyError};
+use super::key::IdempotencyKey;
 use super::request_body::RequestBody;
-use super::serve;
+use super::{serve, upgrade};
 use crate::BoxError;
 use crate::caller::Caller;
-use crate::grpc;
 
 /// The service of an [`IdempotencyLayer`](super::IdempotencyLayer).
 #[derive(Clone, Debug)]
 pub struct Idempotency<S> {
     inner: S,
     config: Arc<Config>,
-    /// The same for gRPC calls.
-    calls: Arc<Config>,
 }
 
 impl<S> Idempotency<S> {
-    pub(super) fn new(inner: S, config: Arc<Config>, calls: Arc<Config>) -> Self {
-        Self { inner, config, calls }
+    pub(super) fn new(inner: S, config: Arc<Config>) -> Self {
+        Self { inner, config }
     }
 
-    fn config_for<B>(&self, request: &Request<B>) -> &Arc<Config> {
-        if grpc::is_grpc(request.headers()) { &self.calls } else { &self.config }
-    }
-
-    /// The key to honour, if any; the order of the questions is the price that a request without a key pays.
-    fn key_of<B>(rules: &Rules, request: &Request<B>) -> Result<Option<IdempotencyKey>, Problem> {
+    /// What to do with a request; the order of the questions is the price that a request without a key pays.
+    fn judge<B>(&self, request: Request<B>) -> (Request<B>, Verdict) {
+        let rules = &self.config.rules;
         if !rules.methods.contains(request.method()) {
-            return Ok(None);
+            let is_told = rules.tell_ignored && request.headers().contains_key(&rules.header);
+            return (request, Verdict::Pass { is_told });
         }
-        match rules.syntax.find(request.headers(), &rules.header) {
-            Some(Ok(key)) => Ok(Some(key)),
-            Some(Err(error)) => Err(Problem::new(ProblemKind::KeyInvalid).detail(KeyError::text(error))),
-            None if rules.key_required => Err(Problem::new(ProblemKind::KeyMissing)
-                .detail(format!("send a unique key in the header {}", rules.header))),
-            None => Ok(None),
+        let Some(found) = rules.syntax.find(request.headers(), &rules.header) else {
+            return self.without_key(request);
+        };
+        if upgrade::is_wanted(request.headers()) {
+            return (request, Verdict::Pass { is_told: true });
         }
+        let verdict = found.map_err(|error| error.text().into()).and_then(|key| {
+            rules.key_rules.iter().try_for_each(|rule| rule.check(&key))?;
+            Ok(key)
+        });
+        let invalid = |why: Cow<'static, str>| Problem::new(ProblemKind::KeyInvalid).detail(why);
+        (request, verdict.map_or_else(|why| Verdict::Refuse(invalid(why)), Verdict::Keyed))
     }
+
+    fn without_key<B>(&self, request: Request<B>) -> (Request<B>, Verdict) {
+        let rules = &self.config.rules;
+        let (request, is_required) = match &rules.key_required {
+            ByRequest::Always(is_required) => (request, *is_required),
+            rule @ ByRequest::By(_) => {
+                let (parts, body) = request.into_parts();
+                let is_required = rule.of(&parts);
+                (Request::from_parts(parts, body), is_required)
+            }
+        };
+        if !is_required || upgrade::is_wanted(request.headers()) {
+            return (request, Verdict::Pass { is_told: false });
+        }
+        let problem = Problem::new(ProblemKind::KeyMissing)
+            .detail(format!("send a unique key in the header {}", rules.header));
+        (request, Verdict::Refuse(problem))
+    }
+}
+
+enum Verdict {
+    Keyed(IdempotencyKey),
+    /// `is_told`: it has a key, and its response says that it was ignored.
+    Pass {
+        is_told: bool,
+    },
+    Refuse(Problem),
 }
 
 impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for Idempotency<S>
@@ -74,20 +103,16 @@ where
     /// # Panics
     /// The future of a request with a key panics outside a tokio runtime.
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let config = self.config_for(&request);
-        let found = Self::key_of(&config.rules, &request);
-        let is_stream = || config.rules.calls.streams.contains(request.uri().path());
-        match found {
-            Ok(None) => ResponseFuture::passing(self.inner.call(request.map(RequestBody::passing)), false),
-            _ if is_stream() => {
-                let is_told = request.headers().contains_key(&config.rules.header);
+        let (request, verdict) = self.judge(request);
+        match verdict {
+            Verdict::Pass { is_told } => {
                 ResponseFuture::passing(self.inner.call(request.map(RequestBody::passing)), is_told)
             }
-            Err(problem) => ResponseFuture::told(config.refuse(&problem)),
-            Ok(Some(key)) => {
-                let config = Arc::clone(config);
+            Verdict::Refuse(problem) => ResponseFuture::told(self.config.refuse(&problem)),
+            Verdict::Keyed(key) => {
                 let spare = self.inner.clone();
                 let ready = mem::replace(&mut self.inner, spare);
+                let config = Arc::clone(&self.config);
                 ResponseFuture::keyed(Box::pin(serve::buffered(config, Caller::ready(ready), key, request)))
             }
         }

@@ -11,7 +11,6 @@ use tower_layer::Layer;
 
 use super::config::Config;
 use super::service::Locked;
-use crate::grpc::{BusyCode, GrpcStatus};
 use crate::responder::{Responder, SharedResponder};
 
 /// One request at a time for each key. See the [module](super) for the whole story.
@@ -55,7 +54,6 @@ impl LockLayer {
                 wait: Duration::from_secs(10),
                 busy_status: ProblemKind::LockBusy.status(),
                 responder: SharedResponder::default(),
-                calls: SharedResponder::new(GrpcStatus::new()),
             },
         }
     }
@@ -113,12 +111,6 @@ impl LockLayerBuilder {
     /// Who makes the responses of refusals; default [`ProblemJson`](crate::ProblemJson).
     pub fn responder(mut self, responder: impl Responder) -> Self {
         self.config.responder = SharedResponder::new(responder);
-        self
-    }
-
-    /// What gRPC calls are answered while the lock is held; default `UNAVAILABLE`, with push-back in any case.
-    pub fn grpc_busy(mut self, code: BusyCode) -> Self {
-        self.config.calls = SharedResponder::new(GrpcStatus::new().busy(code));
         self
     }
 

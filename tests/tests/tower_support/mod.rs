@@ -1,5 +1,7 @@
 //! What the tower suites share: stores, servers on loopback, a client, bodies under a test's control.
-#![allow(dead_code, reason = "each suite uses its part")]
+#![allow(dead_code, unused_imports, reason = "each suite uses its part")]
+
+mod runs;
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -19,6 +21,8 @@ use hyper_util::rt::TokioExecutor;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+
+pub(crate) use runs::Runs;
 
 /// No test waits longer than this for anything.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
@@ -119,6 +123,20 @@ impl Drop for Server {
     }
 }
 
+/// A request with an idempotency key, for a service in this process.
+pub(crate) fn keyed(path: &str, key: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
+    Request::post(path).header("idempotency-key", key).body(Full::new(body.into())).expect("a request")
+}
+
+/// Answers a request in this process, without HTTP.
+pub(crate) async fn ask(router: &Router, request: Request<Full<Bytes>>) -> Reply {
+    let answer = tower::ServiceExt::oneshot(router.clone(), request.map(axum::body::Body::new));
+    let response = tokio::time::timeout(LIMIT, answer).await.expect("an answer in time").expect("infallible");
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.expect("a whole body").to_bytes();
+    Reply { status: head.status, headers: head.headers, body }
+}
+
 /// A client with its own connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Client(HyperClient<HttpConnector, Full<Bytes>>);
@@ -126,6 +144,11 @@ pub(crate) struct Client(HyperClient<HttpConnector, Full<Bytes>>);
 impl Client {
     pub(crate) fn new() -> Self {
         Self(HyperClient::builder(TokioExecutor::new()).build_http())
+    }
+
+    /// One that speaks HTTP/2 from the first byte.
+    pub(crate) fn http2() -> Self {
+        Self(HyperClient::builder(TokioExecutor::new()).http2_only(true).build_http())
     }
 
     /// The whole response.

@@ -258,8 +258,20 @@ impl Table {
         keep: Option<Duration>,
         now: Moment,
     ) -> Released {
-        let Some(held) = self.held(key, owner, now) else { return Released::NotHeld };
-        held.expires = now + keep.unwrap_or_default();
+        if self.held(key, owner, now).is_none() {
+            return Released::NotHeld;
+        }
+        let held = &mut self.locks.get_mut(key).expect("it has a holder").held;
+        if let Some(keep) = keep {
+            // Kept under another name: nothing that this owner has under way lengthens it.
+            let kept = owner.of_what_is_kept();
+            held.retain(|held| held.owner != kept);
+            for held in held.iter_mut().filter(|held| held.owner == owner) {
+                (held.owner, held.expires) = (kept, now + keep);
+            }
+        } else {
+            held.retain(|held| held.owner != owner);
+        }
         self.hand_on(key, now);
         Released::Confirmed
     }

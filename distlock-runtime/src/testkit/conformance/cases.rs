@@ -71,6 +71,7 @@ macro_rules! __conformance_cases {
             waiting: [
                 a_single_try_says_busy_and_by_whom,
                 a_wait_ends_with_its_budget,
+                a_task_behind_another_is_told_who_holds,
                 a_waiter_gets_the_lock_when_it_is_released,
                 a_dead_holders_lock_is_had_after_its_ttl,
                 tasks_of_one_process_are_served_in_order,
@@ -93,6 +94,7 @@ macro_rules! __conformance_cases {
                 a_guard_may_be_dropped_anywhere,
                 a_dropped_run_drops_its_body_and_releases,
                 hold_at_least_keeps_the_lock_taken,
+                a_shutdown_keeps_what_must_be_held,
                 an_acquire_may_be_dropped_at_every_poll,
             ]
             loss: [

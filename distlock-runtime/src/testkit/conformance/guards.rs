@@ -170,6 +170,27 @@ pub async fn hold_at_least_keeps_the_lock_taken(store: &impl Store) {
     drop(two.mutex(&key).try_lock().await.unwrap());
 }
 
+/// A shutdown takes the lock from its holder, but what must be held for longer stays taken until then.
+pub async fn a_shutdown_keeps_what_must_be_held(store: &impl Store) {
+    let two = manager(store, "two").await;
+    for fair in [false, true] {
+        let one = manager(store, "one").await;
+        let key = fresh_key("least");
+        let lock = one.mutex(&key).ttl(ms(5_000)).hold_at_least(ms(1_200));
+        let lock = if fair { lock.fair() } else { lock };
+        let start = Instant::now();
+        let guard = lock.lock().await.unwrap();
+        let report = in_time("the report", one.shutdown(ms(0))).await;
+        assert_eq!(report.left, std::slice::from_ref(&key));
+        assert!(!guard.is_valid());
+        drop(guard);
+        assert_eq!(two.mutex(&key).try_lock().await.unwrap_err().kind(), ErrorKind::Busy);
+        drop(in_time("the lock", two.mutex(&key).wait_forever().lock()).await.unwrap());
+        let took = start.elapsed();
+        assert!(took >= ms(1_200) && took < ms(1_200) + ms(3_000), "{took:?}");
+    }
+}
+
 /// An acquire may be dropped after any number of polls: nothing stays behind.
 pub async fn an_acquire_may_be_dropped_at_every_poll(store: &impl Store) {
     let (one, two) = (manager(store, "one").await, manager(store, "two").await);

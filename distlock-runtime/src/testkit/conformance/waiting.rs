@@ -46,6 +46,22 @@ pub async fn a_wait_ends_with_its_budget(store: &impl Store) {
     }
 }
 
+/// Where one task of a process asks the store and others wait behind it, these are told who holds the lock too.
+pub async fn a_task_behind_another_is_told_who_holds(store: &impl Store) {
+    let (one, two) = (manager(store, "one").await, manager(store, "two").await);
+    let key = fresh_key("behind");
+    let guard = lock(&one, &key).await;
+    let asks = tokio::spawn(two.mutex(&key).wait_forever().lock());
+    waiters(&two, &key, 1).await;
+    let error = two.mutex(&key).wait(ms(400)).lock().await.unwrap_err();
+    assert_eq!((error.kind(), error.key()), (ErrorKind::Timeout, Some(&key)), "{error}");
+    let holder = error.holder().unwrap();
+    assert_eq!(holder.label.as_deref(), Some("one"), "{error}");
+    assert!(holder.remaining.is_some_and(|rest| rest > ms(1_000)), "{error}");
+    drop(guard);
+    drop(in_time("the lock", asks).await.unwrap().unwrap());
+}
+
 /// Waiters in the holder's process and in others get the lock when it is released.
 pub async fn a_waiter_gets_the_lock_when_it_is_released(store: &impl Store) {
     let (one, two) = (manager(store, "one").await, manager(store, "two").await);

@@ -6,11 +6,13 @@ if not stands then return 0 end
 local held = 0
 if deadline_of(ARGV[1]) then
   held = 1
+  local weight, label = share_of(ARGV[1])
+  drop({ ARGV[1] })
   if ARGV[2] then
-    redis.call('pexpire', KEYS[1], ARGV[2])
-    redis.call('zadd', KEYS[2], digits(now + ARGV[2]), ARGV[1])
-  else
-    drop({ ARGV[1] })
+    -- Kept under another name: a renewal or an attempt that is still under way must not lengthen it.
+    local kept = string.reverse(ARGV[1])
+    drop({ kept })
+    hold(kept, weight, label, now + ARGV[2])
   end
 end
 settle()

@@ -118,9 +118,8 @@ impl Driver {
         let id = LeaseId(engine.id());
         let lease = Lease::new(
             id,
-            LeaseCell::new(ticket.ttl, grant.sent),
+            LeaseCell::new(ticket.ttl, grant.sent).awaited(ticket.is_late()),
             LeaseHandle { key: self.key.clone(), owner: ticket.owner, ttl: ticket.ttl, mode: self.ask.mode },
-            ticket.is_late(),
         );
         let lease = Arc::new(lease.kept_until(self.ask.hold_at_least.map(|least| now + least)));
         let stop_at = self.ask.max_hold.map(|most| now + most);

@@ -1,7 +1,6 @@
 //! What the watchdog keeps: leases of locks and claims of records.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use crate::backend::{LeaseHandle, Mode, RecordLease};
@@ -17,61 +16,44 @@ pub(crate) struct Lease {
     pub(crate) cell: LeaseCell,
     pub(crate) key: LockKey,
     pub(crate) owner: OwnerToken,
-    pub(crate) mode: Mode,
-    parcel: AtomicU8,
-    awaited: bool,
+    /// What few leases have: there may be 100 000 of the others.
+    more: Option<Box<More>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct More {
+    mode: Mode,
     /// Stays taken until then, also when it is given back sooner (`hold_at_least`).
     kept_until: Option<Moment>,
 }
 
-/// The lease isn't on its way to a task.
-const COLLECTED: u8 = 0;
-/// It was handed to a task that hasn't seen it yet.
-const UNDER_WAY: u8 = 1;
-/// It was still there when the watchdog looked.
-const OVERDUE: u8 = 2;
-
 impl Lease {
-    /// `awaited`: a command of the attempt that was granted never had a reply.
-    pub(crate) fn new(id: LeaseId, cell: LeaseCell, handle: LeaseHandle, awaited: bool) -> Self {
+    pub(crate) fn new(id: LeaseId, cell: LeaseCell, handle: LeaseHandle) -> Self {
         let LeaseHandle { key, owner, mode, .. } = handle;
-        Self { id, cell, key, owner, mode, parcel: AtomicU8::new(COLLECTED), awaited, kept_until: None }
+        let more = More { mode, kept_until: None };
+        Self { id, cell, key, owner, more: (mode != Mode::Exclusive).then(|| Box::new(more)) }
     }
 
-    pub(super) fn kept_until(self, kept_until: Option<Moment>) -> Self {
-        Self { kept_until, ..self }
+    pub(super) fn kept_until(mut self, kept_until: Option<Moment>) -> Self {
+        if kept_until.is_some() {
+            self.more = Some(Box::new(More { mode: self.mode(), kept_until }));
+        }
+        self
     }
 
     /// For how long it must stay taken if it is given back now.
     pub(super) fn keep(&self, now: Moment) -> Option<Duration> {
-        self.kept_until.map(|until| until.since(now)).filter(|keep| !keep.is_zero())
+        let kept_until = self.more.as_ref().and_then(|more| more.kept_until);
+        kept_until.map(|until| until.since(now)).filter(|keep| !keep.is_zero())
     }
 
-    /// Whether a command that takes the lock for this owner may still arrive.
-    pub(super) fn is_awaited(&self) -> bool {
-        self.awaited
-    }
-
-    /// Handed to another task of this process.
-    pub(super) fn handed_on(&self) {
-        self.parcel.store(UNDER_WAY, Ordering::Release);
-    }
-
-    /// The task has it.
-    pub(crate) fn collected(&self) {
-        self.parcel.store(COLLECTED, Ordering::Release);
-    }
-
-    /// Whether it lay uncollected for a whole renewal period: a task that is kept without being polled must not keep the
-    /// lock for ever. Asked once a period.
-    pub(super) fn is_forgotten(&self) -> bool {
-        let seen = self.parcel.compare_exchange(UNDER_WAY, OVERDUE, Ordering::AcqRel, Ordering::Acquire);
-        seen == Err(OVERDUE)
+    pub(crate) fn mode(&self) -> Mode {
+        self.more.as_ref().map_or(Mode::Exclusive, |more| more.mode)
     }
 
     /// The handle with the length that the next renewal should ask for.
     pub(crate) fn handle(&self) -> LeaseHandle {
-        LeaseHandle { key: self.key.clone(), owner: self.owner, ttl: self.cell.wanted(), mode: self.mode }
+        LeaseHandle { key: self.key.clone(), owner: self.owner, ttl: self.cell.wanted(), mode: self.mode() }
     }
 }
 
@@ -104,5 +86,19 @@ impl Watched for Kept {
             Self::Lock(lease) => &lease.cell,
             Self::Claim(claim) => &claim.cell,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::View;
+
+    /// What 100 000 held locks cost is mostly these two; 16 bytes more of one are 16 bytes more of each lock.
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn a_held_lock_stays_small() {
+        assert!(size_of::<Lease>() <= 88, "{}", size_of::<Lease>());
+        assert!(size_of::<View>() <= 72, "{}", size_of::<View>());
     }
 }

@@ -263,8 +263,8 @@ impl Engine {
         template: &'static str,
     ) -> Hold {
         let id = LeaseId(self.id());
-        let cell = LeaseCell::new(handle.ttl, grant.sent);
-        let lease = Arc::new(Lease::new(id, cell, handle, old.is_awaited()));
+        let cell = LeaseCell::new(handle.ttl, grant.sent).awaited(old.cell.is_awaited());
+        let lease = Arc::new(Lease::new(id, cell, handle));
         if !self.rewatch(old.id, id, Kept::Lock(lease.clone()), grant.sent) {
             lease.cell.lose(old.cell.loss().unwrap_or(Loss::Shutdown));
         }
@@ -319,7 +319,7 @@ impl Engine {
             let LeaseHandle { key, owner, mode, .. } = lease.handle();
             AcquireRequest { mode, ..exclusive(&key, &Ticket::new(owner, lease.cell.ttl())) }
         };
-        lease.is_awaited().then(|| LateAttempt { engine: self.clone(), request: request(), keep })
+        lease.cell.is_awaited().then(|| LateAttempt { engine: self.clone(), request: request(), keep })
     }
 
     /// A hold ends. Whether its lease must be released at the store, and what is to be delivered after that. A hold
@@ -391,7 +391,7 @@ impl Engine {
                 Delivery::Drive(Box::new(Driver::new(engine, key.clone(), Some(seat), ask, ticket, true)))
             }
             (News::Granted(lease, _), Some(view)) => {
-                lease.handed_on();
+                lease.cell.handed_on();
                 Delivery::Granted(Hold::new(engine, view))
             }
             (News::Granted(..), None) => unreachable!("only the end of a hold hands on"),

@@ -104,7 +104,7 @@ impl Engine {
             watchdog: Mutex::new(Plan { dog: Watchdog::new(fastrand::u64(..)), planned: Moment::NEVER }),
             alarm: Arc::default(),
             jobs,
-            next_id: AtomicU64::new(0),
+            next_id: AtomicU64::new(1),
             waiting: AtomicUsize::new(0),
             releasing: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
@@ -155,7 +155,7 @@ impl Engine {
     }
 
     fn seat(&self) -> Seat {
-        Seat(self.id())
+        Seat::new(self.id())
     }
 
     fn plan(&self) -> MutexGuard<'_, Plan> {

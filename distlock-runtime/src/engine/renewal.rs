@@ -14,7 +14,7 @@ use crate::ttl::Ttl;
 pub(super) async fn renew(engine: Arc<Engine>, mut due: Vec<Renew<Kept>>) {
     due.retain(|renew| {
         let Kept::Lock(lease) = &renew.handle else { return true };
-        let keep = !lease.is_forgotten();
+        let keep = !lease.cell.is_forgotten();
         if !keep {
             tracing::debug!(key = %lease.key, "not renewed: handed to a task that isn't polled");
             engine.failed(

@@ -132,7 +132,7 @@ mod tests {
                 ttl,
                 mode: Mode::Exclusive,
             };
-            Arc::new(Lease::new(LeaseId(0), LeaseCell::new(ttl, Moment::from_nanos(0)), handle, false))
+            Arc::new(Lease::new(LeaseId(0), LeaseCell::new(ttl, Moment::from_nanos(0)), handle))
         };
         let task = format!("task {task}");
         Entry { key: key(key_number), under: under.iter().map(lease).collect(), task }

@@ -55,6 +55,13 @@ impl Loss {
 /// The number of no [`Loss`].
 const NOT_LOST: u8 = u8::MAX;
 
+/// The lease isn't on its way to a task.
+const COLLECTED: u8 = 0;
+/// It was handed to a task that hasn't seen it yet.
+const UNDER_WAY: u8 = 1;
+/// It was still there when the watchdog looked.
+const OVERDUE: u8 = 2;
+
 #[derive(Debug)]
 pub(crate) struct LeaseCell {
     /// The length that the store last confirmed; only ever grows.
@@ -65,6 +72,10 @@ pub(crate) struct LeaseCell {
     deadline: AtomicU64,
     /// A [`Loss`] as a number, or [`NOT_LOST`].
     loss: AtomicU8,
+    /// Whether it is on its way to a task of this process.
+    parcel: AtomicU8,
+    /// A command that takes the lease for its owner may still arrive.
+    awaited: bool,
     /// Rung when the lease is lost, and when a hold on it ends. Made when somebody first listens.
     bell: Mutex<Option<Arc<Notify>>>,
 }
@@ -77,8 +88,38 @@ impl LeaseCell {
             wanted: SharedTtl::new(ttl),
             deadline: AtomicU64::new(deadline),
             loss: AtomicU8::new(NOT_LOST),
+            parcel: AtomicU8::new(COLLECTED),
+            awaited: false,
             bell: Mutex::new(None),
         }
+    }
+
+    /// `awaited`: a command of the attempt that was granted never had a reply.
+    pub(crate) fn awaited(mut self, awaited: bool) -> Self {
+        self.awaited = awaited;
+        self
+    }
+
+    /// Whether a command that takes the lease for its owner may still arrive.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.awaited
+    }
+
+    /// Handed to another task of this process.
+    pub(crate) fn handed_on(&self) {
+        self.parcel.store(UNDER_WAY, Ordering::Release);
+    }
+
+    /// The task has it.
+    pub(crate) fn collected(&self) {
+        self.parcel.store(COLLECTED, Ordering::Release);
+    }
+
+    /// Whether it lay uncollected for a whole renewal period: a task that is kept without being polled must not keep the
+    /// lock for ever. Asked once a period.
+    pub(crate) fn is_forgotten(&self) -> bool {
+        let seen = self.parcel.compare_exchange(UNDER_WAY, OVERDUE, Ordering::AcqRel, Ordering::Acquire);
+        seen == Err(OVERDUE)
     }
 
     pub(crate) fn ttl(&self) -> Ttl {

@@ -125,7 +125,7 @@ async fn inner(
 /// What becomes of an acquisition under a hold of the same key; `None` if the hold doesn't concern it.
 fn reenter(hold: Hold, checked: &Checked) -> Result<Option<Guard>, LockError> {
     let deadlock = || LockError::new(ErrorKind::Deadlock, "lock");
-    match (hold.lease().mode, checked.options.mode) {
+    match (hold.lease().mode(), checked.options.mode) {
         (Mode::Read, Mode::Write) => {
             return Err(deadlock()
                 .detail("this task holds the lock for reading and would wait for itself to write")

@@ -37,7 +37,7 @@ pub enum Unlocked {
 
 impl Guard {
     pub(super) fn new(hold: Hold) -> Self {
-        hold.lease().collected();
+        hold.lease().cell.collected();
         Self { hold }
     }
 

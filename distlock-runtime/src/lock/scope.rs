@@ -75,7 +75,7 @@ impl Scope {
         self.nodes()
             .filter(|node| node.engine.as_ptr() == Arc::as_ptr(engine) && !node.view.is_over())
             .filter_map(|node| node.view.lease())
-            .filter(|lease| !matches!(lease.mode, Mode::Permits { .. }))
+            .filter(|lease| !matches!(lease.mode(), Mode::Permits { .. }))
             .cloned()
             .collect()
     }

@@ -7,6 +7,7 @@
 
 mod line;
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use line::Line;
@@ -23,7 +24,14 @@ pub(crate) const BLOCK: u32 = 4096;
 
 /// Names a task's place in the queue, or its hold; never reused within a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Seat(pub(crate) u64);
+pub(crate) struct Seat(NonZeroU64);
+
+impl Seat {
+    /// Numbers begin at one.
+    pub(crate) fn new(number: u64) -> Self {
+        Self(NonZeroU64::new(number).expect("a seat's number isn't 0"))
+    }
+}
 
 /// An attempt at the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -84,18 +84,18 @@ struct Shard {
     slots: HashMap<LockKey, Slot, RandomState>,
     /// What the store last failed with, until it answers again: tells "held" from "store down" to those who wait.
     troubles: HashMap<LockKey, BackendError, RandomState>,
+    /// Who of another process was in the way when the store was last asked, and when that was.
+    elsewhere: HashMap<LockKey, (Holder, Moment), RandomState>,
 }
 
 struct Slot {
     queue: Queue,
     view: Weak<View>,
-    /// Who of another process was in the way when the store was last asked, and when that was.
-    elsewhere: Option<(Holder, Moment)>,
 }
 
 impl Default for Slot {
     fn default() -> Self {
-        Self { queue: KeyQueue::new(), view: Weak::new(), elsewhere: None }
+        Self { queue: KeyQueue::new(), view: Weak::new() }
     }
 }
 
@@ -107,6 +107,14 @@ impl Shard {
     fn remove(&mut self, key: &LockKey) {
         self.slots.remove(key);
         self.settle(key);
+        self.cleared(key);
+    }
+
+    /// Nobody of another process is in the way any more.
+    fn cleared(&mut self, key: &LockKey) {
+        if !self.elsewhere.is_empty() {
+            self.elsewhere.remove(key);
+        }
     }
 
     fn settle(&mut self, key: &LockKey) {
@@ -165,8 +173,9 @@ impl LocalQueues {
 
     /// What the store answered to the driver: somebody is in the way.
     pub(super) fn note_elsewhere(&self, key: &LockKey, holder: &Holder, now: Moment) {
-        if let Some(slot) = self.shard(key).slots.get_mut(key) {
-            slot.elsewhere = Some((holder.clone(), now));
+        let mut shard = self.shard(key);
+        if shard.slots.contains_key(key) {
+            shard.elsewhere.insert(key.clone(), (holder.clone(), now));
         }
     }
 
@@ -250,7 +259,7 @@ impl Engine {
         let token = slot.queue.granted(seat, tenure, block).ok()?;
         let view = self.new_view(lease.clone(), token, Some(seat), ask, now);
         slot.view = Arc::downgrade(&view);
-        slot.elsewhere = None;
+        shard.cleared(&lease.key);
         Some(view)
     }
 
@@ -296,7 +305,7 @@ impl Engine {
 
     /// Who of another process was in the way when a task of this process last asked the store for this key.
     pub(crate) fn local_elsewhere(&self, key: &LockKey) -> Option<Holder> {
-        let (holder, seen) = self.queues.shard(key).slots.get(key)?.elsewhere.clone()?;
+        let (holder, seen) = self.queues.shard(key).elsewhere.get(key).cloned()?;
         let passed = self.clock.now().since(seen);
         Some(Holder { remaining: holder.remaining.map(|rest| rest.saturating_sub(passed)), ..holder })
     }

@@ -4,14 +4,14 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote_spanned;
 use syn::Expr;
 
-use crate::args::Args;
 use crate::private::{Private, mixed, mixed_at};
 use crate::ret::Ret;
 use crate::values::OnBusy;
 
 pub(crate) struct Failure<'a> {
     pub(crate) private: &'a Private,
-    pub(crate) args: &'a Args,
+    pub(crate) on_busy: Option<&'a OnBusy>,
+    pub(crate) on_error: Option<&'a Expr>,
     /// `LockSpec::new(…)`, to count and log what was skipped.
     pub(crate) spec_name: &'a TokenStream,
     pub(crate) ret: &'a Ret,
@@ -20,7 +20,7 @@ pub(crate) struct Failure<'a> {
 impl Failure<'_> {
     pub(crate) fn arms(&self) -> TokenStream {
         let span = Span::mixed_site();
-        let busy = self.args.on_busy.as_ref().map(|on_busy| {
+        let busy = self.on_busy.map(|on_busy| {
             let is_busy = self.private.item("is_busy");
             let answer = match on_busy {
                 OnBusy::Skip => self.skip(),
@@ -28,7 +28,7 @@ impl Failure<'_> {
             };
             quote_spanned!(span=> ::core::result::Result::Err(error) if #is_busy(&error) => #answer,)
         });
-        let other = match &self.args.on_error {
+        let other = match self.on_error {
             Some(value) => self.answer(value),
             None => {
                 let convert = self.by_return_type("FromLockError", "from_lock_error");

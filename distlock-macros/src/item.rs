@@ -2,8 +2,19 @@
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use quote::ToTokens;
-use syn::parse::{Parse, ParseStream};
+use syn::parse::ParseStream;
 use syn::{Attribute, Result, Signature, Visibility};
+
+/// How messages speak of an attribute.
+#[derive(Clone, Copy)]
+pub(crate) struct Name {
+    /// `distributed_lock`
+    pub(crate) attribute: &'static str,
+    /// What a function has it for: `the lock`.
+    pub(crate) needs: &'static str,
+    /// What it does to a body: `lock`.
+    pub(crate) deed: &'static str,
+}
 
 /// A function whose signature is parsed and whose body is not: a half-typed body still reaches the compiler, so
 /// the editor goes on completing in it.
@@ -34,14 +45,19 @@ impl AnnotatedFn {
     }
 }
 
-impl Parse for AnnotatedFn {
-    fn parse(input: ParseStream<'_>) -> Result<Self> {
+impl AnnotatedFn {
+    /// Reads the function below the attribute of this name, which does `deed` to it.
+    pub(crate) fn parse(tokens: TokenStream, attribute: Name) -> Result<Self> {
+        syn::parse::Parser::parse2(|input: ParseStream<'_>| Self::read(input, attribute), tokens)
+    }
+
+    fn read(input: ParseStream<'_>, Name { attribute, needs, deed }: Name) -> Result<Self> {
         let attrs = Attribute::parse_outer(input)?;
         let vis = input.parse()?;
         if !is_function(input) {
-            return Err(input.error(
-                "`#[distributed_lock]` goes on an `async fn`; in an `impl` block, put it on each method that needs the lock",
-            ));
+            return Err(input.error(format!(
+                "`#[{attribute}]` goes on an `async fn`; in an `impl` block, put it on each method that needs {needs}"
+            )));
         }
         let sig: Signature = input.parse()?;
         match input.parse::<TokenTree>() {
@@ -50,10 +66,7 @@ impl Parse for AnnotatedFn {
             }
             _ => Err(syn::Error::new(
                 sig.ident.span(),
-                format!(
-                    "`{}` has no body to lock; put `#[distributed_lock]` on the implementation",
-                    sig.ident
-                ),
+                format!("`{}` has no body to {deed}; put `#[{attribute}]` on the implementation", sig.ident),
             )),
         }
     }

@@ -7,7 +7,6 @@ mod args;
 mod boxed;
 mod braces;
 mod count;
-
 mod duration;
 mod errors;
 mod expand;
@@ -15,9 +14,11 @@ mod failure;
 mod held;
 mod item;
 mod keys;
+mod locked;
 mod mentions;
 mod params;
 mod private;
+mod reader;
 mod render;
 mod ret;
 mod spec;
@@ -30,12 +31,13 @@ use proc_macro::TokenStream;
 use quote::quote;
 
 use crate::args::Args;
+use crate::expand::Attribute;
 use crate::item::AnnotatedFn;
 
 #[doc = include_str!("distributed_lock.md")]
 #[proc_macro_attribute]
 pub fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {
-    attribute(args.into(), item.into()).into()
+    attribute::<Args>(args.into(), item.into()).into()
 }
 
 /// What `distlock::assert_held!` expands to: the way to `distlock` (its `$crate`), a comma, and what the user wrote.
@@ -46,12 +48,15 @@ pub fn assert_held(input: TokenStream) -> TokenStream {
 }
 
 /// The expansion, or the item as it was plus every error: the function stays, so that the editor goes on completing.
-fn attribute(args: proc_macro2::TokenStream, item: proc_macro2::TokenStream) -> proc_macro2::TokenStream {
-    let (args, mut errors) = Args::parse(args);
-    let function = syn::parse2::<AnnotatedFn>(item.clone());
+fn attribute<A: Attribute>(
+    args: proc_macro2::TokenStream,
+    item: proc_macro2::TokenStream,
+) -> proc_macro2::TokenStream {
+    let (args, mut errors) = reader::read::<A>(args);
+    let function = AnnotatedFn::parse(item.clone(), A::NAME);
     // What only the missing expansion would have used is no mistake of its own.
     let quiet = function.is_ok().then(|| quote!(#[allow(unused)]));
-    match (function, &args.keys) {
+    match (function, args.keys()) {
         (Ok(function), Some(keys)) => match expand::expand(&args, keys, function) {
             Ok(expanded) if errors.is_empty() => return expanded,
             Ok(_) => {}

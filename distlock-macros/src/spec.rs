@@ -2,6 +2,7 @@
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
+use syn::Expr;
 
 use crate::args::Args;
 use crate::count::Count;
@@ -34,7 +35,7 @@ fn template(key: &Key) -> TokenStream {
 /// The whole of it, from its `name` on.
 pub(crate) fn spec(private: &Private, args: &Args, name: &TokenStream) -> TokenStream {
     let ttl = args.ttl.iter().map(|ttl| ttl.to_expr());
-    let wait = wait(private, args).into_iter();
+    let wait = wait(private, args.wait.as_ref(), args.on_busy.is_some()).into_iter();
     let flags = [
         args.reentrant.then(|| quote!(.reentrant())),
         args.fair.then(|| quote!(.fair())),
@@ -69,8 +70,8 @@ pub(crate) fn spec(private: &Private, args: &Args, name: &TokenStream) -> TokenS
 }
 
 /// The manager of `locks = …`, or none: then the runtime takes the task's, or the installed one.
-pub(crate) fn manager(private: &Private, args: &Args) -> TokenStream {
-    match &args.locks {
+pub(crate) fn manager(private: &Private, locks: Option<&Expr>) -> TokenStream {
+    match locks {
         Some(locks) => {
             let span = mixed_at(locks);
             let manager = private.at(span, "manager");
@@ -80,17 +81,18 @@ pub(crate) fn manager(private: &Private, args: &Args) -> TokenStream {
     }
 }
 
-fn wait(private: &Private, args: &Args) -> Option<TokenStream> {
-    let wait = private.item("WaitSpec");
-    match &args.wait {
-        Some(Wait::None) => Some(quote!(#wait::None)),
-        Some(Wait::Forever) => Some(quote!(#wait::Forever)),
+/// `wait = …`, for an attribute that says or doesn't say what to do where another one is busy.
+pub(crate) fn wait(private: &Private, wait: Option<&Wait>, has_on_busy: bool) -> Option<TokenStream> {
+    let spec = private.item("WaitSpec");
+    match wait {
+        Some(Wait::None) => Some(quote!(#spec::None)),
+        Some(Wait::Forever) => Some(quote!(#spec::Forever)),
         Some(Wait::For(length)) => {
             let length = length.to_expr();
-            Some(quote!(#wait::For(#length)))
+            Some(quote!(#spec::For(#length)))
         }
         // Whoever says what to do when the lock is busy doesn't want to wait for it.
-        None if args.on_busy.is_some() => Some(quote!(#wait::None)),
+        None if has_on_busy => Some(quote!(#spec::None)),
         None => None,
     }
 }

@@ -7,6 +7,8 @@
 //!
 //! | `client::ClientLayer` (feature `client`) | the client's half: one key for each call, kept over its retries |
 //!
+//! gRPC calls are known by their content type and are answered in its terms: [`grpc`].
+//!
 //! The first two take any `tower` service of `http` requests whose body data is `Bytes` (axum 0.8, tonic 0.14, hyper) and answer
 //! refusals themselves, as `application/problem+json` unless a [`Responder`] says otherwise.
 //!
@@ -32,7 +34,6 @@ mod caller;
 pub mod client;
 #[cfg(feature = "axum")]
 mod extract;
-#[cfg(feature = "client")]
 pub mod grpc;
 pub mod idempotency;
 pub mod lock;

@@ -1,5 +1,7 @@
 //! As much of protobuf's wire format as `google.rpc.Status` and its details need.
 
+use bytes::BufMut;
+
 const VARINT: u64 = 0;
 const LENGTH_DELIMITED: u64 = 2;
 
@@ -54,17 +56,45 @@ fn varint(rest: &mut &[u8]) -> Option<u64> {
     None
 }
 
+/// Writes a number, unless it is the default.
+pub(super) fn put_number(out: &mut Vec<u8>, field: u64, number: u64) {
+    if number != 0 {
+        put_varint(out, field << 3 | VARINT);
+        put_varint(out, number);
+    }
+}
+
+/// Writes bytes, text or a message.
+pub(super) fn put_bytes(out: &mut Vec<u8>, field: u64, bytes: &[u8]) {
+    put_varint(out, field << 3 | LENGTH_DELIMITED);
+    put_varint(out, bytes.len() as u64);
+    out.put_slice(bytes);
+}
+
+fn put_varint(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.put_u8((number & 0x7f) as u8 | 0x80);
+        number >>= 7;
+    }
+    out.put_u8(number as u8);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_bytes_are_read() {
-        // protobuf's own example: field 1 is 150.
-        let message = [&b"\x08\x96\x01"[..], b"\x1a\x04text", b"\x20", &[0xff; 9], b"\x01"].concat();
+    fn what_is_written_is_read_again() {
+        let mut message = Vec::new();
+        put_number(&mut message, 1, 300);
+        put_number(&mut message, 2, 0);
+        put_bytes(&mut message, 3, b"text");
+        put_number(&mut message, 4, u64::MAX);
         let read: Option<Vec<_>> = fields(&message).collect();
-        let expected = [(1, Value::Number(150)), (3, Value::Bytes(b"text")), (4, Value::Number(u64::MAX))];
+        let expected = [(1, Value::Number(300)), (3, Value::Bytes(b"text")), (4, Value::Number(u64::MAX))];
         assert_eq!(read.unwrap(), expected);
+        // protobuf's own example: field 1 is 150.
+        assert_eq!(fields(&[0x08, 0x96, 0x01]).next(), Some(Some((1, Value::Number(150)))));
     }
 
     #[test]

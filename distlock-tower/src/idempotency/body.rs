@@ -95,8 +95,15 @@ where
     fn size_hint(&self) -> SizeHint {
         match &self.state {
             State::Passing { inner } => inner.size_hint(),
-            State::Stored { data, .. } => {
-                SizeHint::with_exact(data.as_ref().map_or(0, |data| data.len() as u64))
+            State::Stored { data, trailers } => {
+                let length = data.as_ref().map_or(0, |data| data.len() as u64);
+                let mut hint = SizeHint::new();
+                hint.set_lower(length);
+                // Servers give a body of exact length a Content-Length, and with it no trailers.
+                if trailers.is_none() {
+                    hint.set_upper(length);
+                }
+                hint
             }
             State::Spooled { spooled } => spooled.left.map_or_else(SizeHint::default, SizeHint::with_exact),
         }
@@ -182,6 +189,14 @@ mod tests {
         assert!(send.send(Piece::Rest(Box::pin(Full::from("six")))).is_ok());
         drop(send);
         assert_eq!(body.collect().await.unwrap().to_bytes(), "onetwosix");
+    }
+
+    #[test]
+    fn a_body_with_trailers_has_no_exact_length() {
+        let stored = |trailers| ResponseBody::<Inner>::stored(Bytes::from_static(b"four"), trailers);
+        assert_eq!(stored(None).size_hint().exact(), Some(4));
+        let hint = stored(Some(HeaderMap::new())).size_hint();
+        assert_eq!((hint.lower(), hint.upper()), (4, None));
     }
 
     #[tokio::test]

@@ -10,6 +10,7 @@ use http::response::Parts;
 use http::{HeaderMap, StatusCode};
 
 use super::disposition::{Disposition, Preset, SetCookie};
+use crate::grpc::CallRule;
 
 /// What a rule makes of something; `None` if it has nothing to say.
 type Rating<T> = dyn Fn(&T) -> Option<Disposition> + Send + Sync;
@@ -28,6 +29,7 @@ pub(crate) struct Classifier {
 pub(crate) enum Rule {
     Preset(Preset),
     Custom(Arc<dyn Fn(&Parts) -> Disposition + Send + Sync>),
+    Calls(CallRule),
 }
 
 /// By the error of a service that failed without a response.
@@ -49,6 +51,7 @@ impl Classifier {
             None => match &self.rule {
                 Rule::Preset(preset) => preset.classify(head.status),
                 Rule::Custom(rule) => rule(head),
+                Rule::Calls(rule) => rule.head(head),
             },
         };
         let hides_a_cookie = self.cookies == SetCookie::DontKeep && head.headers.contains_key(SET_COOKIE);
@@ -57,6 +60,16 @@ impl Classifier {
                 Disposition::Tombstone
             }
             wish => wish,
+        }
+    }
+
+    /// The rule for the end of a call's response, where its head doesn't decide alone.
+    pub(crate) fn for_the_end(&self, head: &Parts) -> Option<&CallRule> {
+        match &self.rule {
+            Rule::Calls(rule) if head.extensions.get::<Outcome>().is_none() && CallRule::is_open(head) => {
+                Some(rule)
+            }
+            _ => None,
         }
     }
 
@@ -106,6 +119,7 @@ impl fmt::Debug for Rule {
         match self {
             Self::Preset(preset) => preset.fmt(f),
             Self::Custom(_) => f.write_str("custom"),
+            Self::Calls(rule) => rule.fmt(f),
         }
     }
 }

@@ -11,6 +11,7 @@ use http::{HeaderName, Method, Response};
 use super::after_crash::AfterCrash;
 use super::body::ResponseBody;
 use super::by_request::ByRequest;
+use super::calls::Calls;
 use super::classifier::Classifier;
 use super::disposition::OnPanic;
 use super::executions::Executions;
@@ -47,7 +48,7 @@ pub enum StoreDown {
     RunUnprotected,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) locks: LockManager,
     pub(crate) records: Records,
@@ -84,6 +85,7 @@ pub(crate) struct Rules {
     pub(crate) on_disconnect: OnDisconnect,
     pub(crate) store_down: ByRequest<StoreDown>,
     pub(crate) responder: SharedResponder,
+    pub(crate) calls: Calls,
 }
 
 impl Config {

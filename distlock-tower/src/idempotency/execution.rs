@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use distlock_runtime::{FencingToken, GuardRef, LockError};
+use http::Extensions;
 
 use super::key::IdempotencyKey;
 
@@ -38,6 +39,21 @@ pub struct Execution {
 impl Execution {
     pub(super) fn new(key: IdempotencyKey, guard: GuardRef, taken_over: bool) -> Self {
         Self { key, guard, taken_over }
+    }
+
+    /// The execution that a request with these extensions is; `None` without a key. `http`'s requests have them, and tonic's:
+    ///
+    /// ```
+    /// use distlock_tower::Execution;
+    /// // async fn pay(&self, request: tonic::Request<Payment>) -> Result<tonic::Response<Receipt>, tonic::Status> {
+    /// # fn pay(request: http::Request<()>) {
+    /// let Some(execution) = Execution::of(request.extensions()) else { return };
+    /// let (fence, time_left) = (execution.fence(), execution.remaining());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn of(extensions: &Extensions) -> Option<&Self> {
+        extensions.get()
     }
 
     /// The client's key.

@@ -14,6 +14,7 @@ use super::service::Idempotency;
 #[derive(Clone, Debug)]
 pub struct IdempotencyLayer {
     config: Arc<Config>,
+    calls: Arc<Config>,
 }
 
 impl IdempotencyLayer {
@@ -30,7 +31,7 @@ impl IdempotencyLayer {
     }
 
     pub(super) fn new(config: Config) -> Self {
-        Self { config: Arc::new(config) }
+        Self { calls: Arc::new(config.for_calls()), config: Arc::new(config) }
     }
 
     /// The executions under way of all services of this layer, to wait for them at a shutdown.
@@ -44,6 +45,6 @@ impl<S> Layer<S> for IdempotencyLayer {
     type Service = Idempotency<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Idempotency::new(inner, Arc::clone(&self.config))
+        Idempotency::new(inner, Arc::clone(&self.config), Arc::clone(&self.calls))
     }
 }

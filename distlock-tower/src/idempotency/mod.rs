@@ -122,6 +122,7 @@ mod after_crash;
 mod body;
 mod builder;
 mod by_request;
+mod calls;
 mod claim;
 mod classifier;
 mod codec;

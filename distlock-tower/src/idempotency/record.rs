@@ -47,6 +47,7 @@ pub(super) async fn record<B, E>(
     let rules = &claim.entry.config.rules;
     let deadline = Instant::now() + rules.body_deadline;
     let length = body.size_hint().exact();
+    let ending = rules.classifier.for_the_end(&head).cloned();
     let mut stored = begun(&claim, &head);
     let (client, pieces) = mpsc::unbounded_channel();
     let mut tape = Tape { body: Box::pin(body), client, limit: rules.response_limit, kept: Kept::default() };
@@ -65,8 +66,10 @@ pub(super) async fn record<B, E>(
         End::Complete => {
             stored.body = tape.kept.join();
             stored.trailers = tape.kept.trailers.clone();
-            let told =
-                stored.trailers.as_ref().and_then(|trailers| rules.classifier.classify_trailers(trailers));
+            let trailers = stored.trailers.as_ref();
+            let told = trailers
+                .and_then(|trailers| rules.classifier.classify_trailers(trailers))
+                .or_else(|| ending.map(|rule| rule.end(trailers)));
             match told.unwrap_or(Disposition::StoreFor(retain)) {
                 Disposition::Release => Settlement::Release,
                 Disposition::Tombstone => tombstone("not-storable", retain),
@@ -82,11 +85,10 @@ pub(super) async fn record<B, E>(
     let is_complete = matches!(end, End::Complete);
     match (claim.settle(settlement).await, held) {
         (Standing::Superseded(entry), Some((reply, ..))) => reply.send(Ok(entry.successor().await)),
-        (Standing::Superseded(_), None) => {
-            tape.hand_on(Piece::Failed(
-                "the execution was superseded before its response was complete".into(),
-            ));
-        }
+        (Standing::Superseded(entry), None) => tape.hand_on(match entry.config.refusing_trailers() {
+            Some(trailers) => Piece::Frame(Frame::trailers(trailers)),
+            None => Piece::Failed("the execution was superseded before its response was complete".into()),
+        }),
         (Standing::Counts, Some((reply, head, _))) if is_complete => {
             let body = ResponseBody::stored(stored.body, stored.trailers);
             reply.send(Ok(Response::from_parts(head, body)));
@@ -177,7 +179,10 @@ where
                 Ok(Ok(Some(Err(error)))) => return End::Failed(error.into()),
                 Ok(Ok(Some(Ok(frame)))) => {
                     let fits = self.kept.push(&frame, self.limit);
-                    self.hand_on(Piece::Frame(frame));
+                    // To a client, trailers are the end: they wait for the settlement.
+                    if !frame.is_trailers() {
+                        self.hand_on(Piece::Frame(frame));
+                    }
                     if !fits {
                         return End::TooLarge;
                     }
@@ -187,7 +192,10 @@ where
     }
 
     fn finish(self, end: End) {
-        let Self { body, client, .. } = self;
+        let Self { body, client, kept, .. } = self;
+        if let (End::Complete, Some(trailers)) = (&end, kept.trailers) {
+            let _ = client.send(Piece::Frame(Frame::trailers(trailers)));
+        }
         let last = match end {
             End::Complete => Piece::End,
             End::Failed(error) => Piece::Failed(error),

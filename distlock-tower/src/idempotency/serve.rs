@@ -26,6 +26,7 @@ use super::subject::Subject;
 use super::{expect, fidelity, stale};
 use crate::BoxError;
 use crate::caller::{Called, Caller};
+use crate::grpc;
 
 /// A request with a key, read to its end.
 pub(super) struct Keyed<S> {
@@ -82,6 +83,11 @@ where
         Ok(request) => request,
         Err(problem) => return Ok(config.refuse(&problem)),
     };
+    if grpc::is_grpc(&request.parts.headers) && !grpc::is_one_message(&request.data) {
+        let problem =
+            Problem::new(ProblemKind::BodyUnreadable).detail("a call with a key must be a single message");
+        return Ok(config.refuse(&problem));
+    }
     let subject = Subject::new(&request.parts, request.data.clone());
     let fingerprint = config.rules.fingerprinting.current(&subject);
     let entry = Entry { config: Arc::clone(&config), key: record, fingerprint, subject, is_stale };

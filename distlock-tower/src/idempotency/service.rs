@@ -13,41 +13,49 @@ use tower_service::Service;
 
 use super::body::ResponseBody;
 use super::by_request::ByRequest;
-use super::config::Config;
+use super::config::{Config, Rules};
 use super::future::ResponseFuture;
 use super::key::IdempotencyKey;
 use super::request_body::RequestBody;
 use super::{serve, upgrade};
 use crate::BoxError;
 use crate::caller::Caller;
+use crate::grpc;
 
 /// The service of an [`IdempotencyLayer`](super::IdempotencyLayer).
 #[derive(Clone, Debug)]
 pub struct Idempotency<S> {
     inner: S,
     config: Arc<Config>,
+    /// The same for gRPC calls.
+    calls: Arc<Config>,
 }
 
 impl<S> Idempotency<S> {
-    pub(super) fn new(inner: S, config: Arc<Config>) -> Self {
-        Self { inner, config }
+    pub(super) fn new(inner: S, config: Arc<Config>, calls: Arc<Config>) -> Self {
+        Self { inner, config, calls }
     }
+}
 
+impl Rules {
     /// What to do with a request; the order of the questions is the price that a request without a key pays.
     fn judge<B>(&self, request: Request<B>) -> (Request<B>, Verdict) {
-        let rules = &self.config.rules;
-        if !rules.methods.contains(request.method()) {
-            let is_told = rules.tell_ignored && request.headers().contains_key(&rules.header);
+        if !self.methods.contains(request.method()) {
+            let is_told = self.tell_ignored && request.headers().contains_key(&self.header);
             return (request, Verdict::Pass { is_told });
         }
-        let Some(found) = rules.syntax.find(request.headers(), &rules.header) else {
+        if self.takes_stream(request.uri()) {
+            let is_told = request.headers().contains_key(&self.header);
+            return (request, Verdict::Pass { is_told });
+        }
+        let Some(found) = self.syntax.find(request.headers(), &self.header) else {
             return self.without_key(request);
         };
         if upgrade::is_wanted(request.headers()) {
             return (request, Verdict::Pass { is_told: true });
         }
         let verdict = found.map_err(|error| error.text().into()).and_then(|key| {
-            rules.key_rules.iter().try_for_each(|rule| rule.check(&key))?;
+            self.key_rules.iter().try_for_each(|rule| rule.check(&key))?;
             Ok(key)
         });
         let invalid = |why: Cow<'static, str>| Problem::new(ProblemKind::KeyInvalid).detail(why);
@@ -55,8 +63,7 @@ impl<S> Idempotency<S> {
     }
 
     fn without_key<B>(&self, request: Request<B>) -> (Request<B>, Verdict) {
-        let rules = &self.config.rules;
-        let (request, is_required) = match &rules.key_required {
+        let (request, is_required) = match &self.key_required {
             ByRequest::Always(is_required) => (request, *is_required),
             rule @ ByRequest::By(_) => {
                 let (parts, body) = request.into_parts();
@@ -68,7 +75,7 @@ impl<S> Idempotency<S> {
             return (request, Verdict::Pass { is_told: false });
         }
         let problem = Problem::new(ProblemKind::KeyMissing)
-            .detail(format!("send a unique key in the header {}", rules.header));
+            .detail(format!("send a unique key in the header {}", self.header));
         (request, Verdict::Refuse(problem))
     }
 }
@@ -103,16 +110,18 @@ where
     /// # Panics
     /// The future of a request with a key panics outside a tokio runtime.
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let (request, verdict) = self.judge(request);
+        let Self { inner, config, calls } = self;
+        let config = if grpc::is_grpc(request.headers()) { calls } else { config };
+        let (request, verdict) = config.rules.judge(request);
         match verdict {
             Verdict::Pass { is_told } => {
-                ResponseFuture::passing(self.inner.call(request.map(RequestBody::passing)), is_told)
+                ResponseFuture::passing(inner.call(request.map(RequestBody::passing)), is_told)
             }
-            Verdict::Refuse(problem) => ResponseFuture::told(self.config.refuse(&problem)),
+            Verdict::Refuse(problem) => ResponseFuture::told(config.refuse(&problem)),
             Verdict::Keyed(key) => {
-                let spare = self.inner.clone();
-                let ready = mem::replace(&mut self.inner, spare);
-                let config = Arc::clone(&self.config);
+                let config = Arc::clone(config);
+                let spare = inner.clone();
+                let ready = mem::replace(inner, spare);
                 ResponseFuture::keyed(Box::pin(serve::buffered(config, Caller::ready(ready), key, request)))
             }
         }

@@ -20,6 +20,8 @@ pub(crate) struct Config {
     pub(crate) wait: Duration,
     pub(crate) busy_status: StatusCode,
     pub(crate) responder: SharedResponder,
+    /// For gRPC calls.
+    pub(crate) calls: SharedResponder,
 }
 
 impl fmt::Debug for Config {

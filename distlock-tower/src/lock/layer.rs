@@ -11,6 +11,7 @@ use tower_layer::Layer;
 
 use super::config::Config;
 use super::service::Locked;
+use crate::grpc::{BusyCode, GrpcStatus};
 use crate::responder::{Responder, SharedResponder};
 
 /// One request at a time for each key. See the [module](super) for the whole story.
@@ -54,6 +55,7 @@ impl LockLayer {
                 wait: Duration::from_secs(10),
                 busy_status: ProblemKind::LockBusy.status(),
                 responder: SharedResponder::default(),
+                calls: SharedResponder::new(GrpcStatus::new()),
             },
         }
     }
@@ -111,6 +113,12 @@ impl LockLayerBuilder {
     /// Who makes the responses of refusals; default [`ProblemJson`](crate::ProblemJson).
     pub fn responder(mut self, responder: impl Responder) -> Self {
         self.config.responder = SharedResponder::new(responder);
+        self
+    }
+
+    /// What gRPC calls are answered while the lock is held; default `UNAVAILABLE`, with push-back in any case.
+    pub fn grpc_busy(mut self, code: BusyCode) -> Self {
+        self.config.calls = SharedResponder::new(GrpcStatus::new().busy(code));
         self
     }
 

@@ -26,6 +26,8 @@
 //! * The client goes away: the handler is dropped where it stands and the lock is released.
 //! * The store can't be reached for as long as the request may wait (without a wait: for 2 s): 503 `store-unavailable`.
 //!
+//! gRPC calls get the same as [statuses](crate::grpc::GrpcStatus), with push-back.
+//!
 //! Inside an [`IdempotencyLayer`](crate::IdempotencyLayer) these answers are no results: a request that never got in is executed by the
 //! next try with its key, one that was stopped half-way has an unknown outcome.
 //!

@@ -20,6 +20,7 @@ use super::held::HeldLock;
 use super::hold::Hold;
 use crate::BoxError;
 use crate::caller::{Called, Caller};
+use crate::grpc;
 
 /// The service of a [`LockLayer`](super::LockLayer).
 #[derive(Clone, Debug)]
@@ -57,17 +58,24 @@ where
         }
         let (parts, body) = request.into_parts();
         let key = (self.config.key)(&parts);
+        let is_call = grpc::is_grpc(&parts.headers);
         let request = Request::from_parts(parts, body);
         match key {
             Ok(None) => LockedFuture::passing(self.inner.call(request)),
             Ok(Some(key)) => {
                 let spare = self.inner.clone();
                 let caller = Caller::ready(mem::replace(&mut self.inner, spare));
-                LockedFuture::under_lock(Box::pin(serve(Arc::clone(&self.config), caller, key, request)))
+                LockedFuture::under_lock(Box::pin(serve(
+                    Arc::clone(&self.config),
+                    caller,
+                    key,
+                    request,
+                    is_call,
+                )))
             }
             Err(error) => {
                 tracing::warn!(%error, "no lock key could be made of a request");
-                LockedFuture::told(self.config.refuse(&Problem::new(ProblemKind::LockKeyInvalid)))
+                LockedFuture::told(self.config.refuse(is_call, &Problem::new(ProblemKind::LockKeyInvalid)))
             }
         }
     }
@@ -78,6 +86,7 @@ async fn serve<S, ReqBody, ResBody>(
     mut caller: Caller<S>,
     key: LockKey,
     mut request: Request<ReqBody>,
+    is_call: bool,
 ) -> Answer<ResBody, S::Error>
 where
     S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
@@ -95,7 +104,7 @@ where
     };
     let guard = match granted {
         Ok(guard) => guard,
-        Err(error) => return Ok(config.refuse_for(&error)),
+        Err(error) => return Ok(config.refuse_for(is_call, &error)),
     };
     request.extensions_mut().insert(guard.view());
     request.extensions_mut().insert(HeldLock::new(guard.view()));
@@ -104,22 +113,24 @@ where
             Ok(response.map(|body| LockedBody::holding(body, Hold::new(guard))))
         }
         Ok(Called::NotReady(error) | Called::Failed(error)) => Err(error),
-        Err(lost) => Ok(config.refuse_for(&lost)),
+        Err(lost) => Ok(config.refuse_for(is_call, &lost)),
     }
 }
 
 impl Config {
-    fn refuse<B>(&self, problem: &Problem) -> Response<LockedBody<B>> {
+    /// `is_call`: it speaks gRPC.
+    fn refuse<B>(&self, is_call: bool, problem: &Problem) -> Response<LockedBody<B>> {
         tracing::debug!(problem = problem.kind().slug(), "request refused");
-        self.responder.respond(problem).map(LockedBody::told)
+        let responder = if is_call { &self.calls } else { &self.responder };
+        responder.respond(problem).map(LockedBody::told)
     }
 
-    fn refuse_for<B>(&self, error: &LockError) -> Response<LockedBody<B>> {
+    fn refuse_for<B>(&self, is_call: bool, error: &LockError) -> Response<LockedBody<B>> {
         let problem = Problem::from(error);
         if problem.kind() == ProblemKind::LockBusy {
-            return self.refuse(&problem.status(self.busy_status));
+            return self.refuse(is_call, &problem.status(self.busy_status));
         }
         tracing::error!(%error, "a request could not be served under its lock");
-        self.refuse(&problem)
+        self.refuse(is_call, &problem)
     }
 }

@@ -15,6 +15,7 @@ use http::{HeaderName, Method};
 
 use super::after_crash::AfterCrash;
 use super::by_request::ByRequest;
+use super::calls::Calls;
 use super::classifier::Classifier;
 use super::config::{Config, OnDisconnect, Rules, StoreDown};
 use super::disposition::OnPanic;
@@ -42,7 +43,7 @@ pub struct IdempotencyBuilder<S = Unscoped> {
     locks: LockManager,
     lease: Duration,
     packing: Option<Packing>,
-    rules: Rules,
+    pub(super) rules: Rules,
     scope: S,
 }
 
@@ -76,6 +77,7 @@ impl IdempotencyBuilder<Unscoped> {
                 on_disconnect: OnDisconnect::Finish,
                 store_down: ByRequest::Always(StoreDown::Refuse),
                 responder: SharedResponder::default(),
+                calls: Calls::default(),
             },
             scope: Unscoped,
         }

@@ -1,4 +1,4 @@
-//! Writes the gRPC service of the suites. Its messages are in `tests/grpc_support`, so nothing needs protoc.
+//! Writes the gRPC service of the suites. Its messages are in `tests/tower_grpc/shop.rs`, so nothing needs protoc.
 
 use tonic_build::manual::{Builder, Method, MethodBuilder, Service};
 
@@ -7,8 +7,8 @@ fn main() {
         Method::builder()
             .name(name)
             .route_name(route)
-            .input_type("crate::grpc_support::Order")
-            .output_type("crate::grpc_support::Receipt")
+            .input_type("crate::shop::Order")
+            .output_type("crate::shop::Receipt")
             .codec_path("tonic_prost::ProstCodec")
     };
     let service = Service::builder()

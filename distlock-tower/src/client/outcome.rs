@@ -20,8 +20,11 @@ pub(super) enum Advice {
 /// Judges by the head alone. In gRPC a head without a status has more to come: the call is committed.
 pub(super) fn advise<B>(rules: &Rules, is_grpc: bool, response: &http::Response<B>) -> Advice {
     let headers = response.headers();
-    if headers.contains_key("idempotent-replayed") {
-        // The outcome of an execution, kept: asking again brings the same.
+    // The outcome of an execution, kept: asking again brings the same.
+    let is_replay = headers.contains_key("idempotent-replayed");
+    // The key was ignored, or the store was away: asking again would execute again.
+    let is_unprotected = headers.contains_key("idempotency-status");
+    if is_replay || is_unprotected {
         return Advice::Done;
     }
     match response.status() {
@@ -119,6 +122,20 @@ mod tests {
             advice(true, 200, &[("grpc-status", "14"), ("idempotent-replayed", "true")]),
             Advice::Done
         );
+    }
+
+    #[test]
+    fn what_ran_without_protection_is_not_repeated() {
+        for status in ["ignored", "unprotected"] {
+            assert_eq!(
+                advice(false, 503, &[("idempotency-status", status), ("retry-after", "1")]),
+                Advice::Done
+            );
+            assert_eq!(
+                advice(true, 200, &[("grpc-status", "14"), ("idempotency-status", status)]),
+                Advice::Done
+            );
+        }
     }
 
     #[test]

@@ -30,7 +30,8 @@ const PREVIOUS_ATTEMPTS: HeaderName = HeaderName::from_static("grpc-previous-rpc
 /// | gRPC | `UNAVAILABLE` ([`on_codes`](Self::on_codes)) | `grpc-retry-pushback-ms`, else `RetryInfo`, else backoff |
 /// | gRPC | `ABORTED`, `RESOURCE_EXHAUSTED` with push-back or `RetryInfo` | what they say |
 ///
-/// A 409 without `Retry-After` is a verdict and stays one, so are 422 and every replayed response. A negative push-back means: don't.
+/// A 409 without `Retry-After` is a verdict and stays one, so are 422 and every replayed response. What says by `Idempotency-Status` that
+/// the server gave no protection isn't repeated either. A negative push-back means: don't.
 /// In gRPC, a response whose head has no status is committed, as everywhere.
 ///
 /// *When*: backoff has full jitter, between nothing and a bound that doubles from 100 ms to 10 s. What the server told is waited for

@@ -18,6 +18,7 @@ use tonic::codec::CompressionEncoding;
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Server};
 use tonic::{Request, Response, Status, Streaming};
+use tower::util::MapResponseLayer;
 
 use crate::tower_support::LIMIT;
 
@@ -91,6 +92,12 @@ impl Shop {
         self.gate.add_permits(Semaphore::MAX_PERMITS / 2);
     }
 
+    pub(crate) fn service(&self) -> OrdersServer<Self> {
+        OrdersServer::new(self.clone())
+            .send_compressed(CompressionEncoding::Gzip)
+            .accept_compressed(CompressionEncoding::Gzip)
+    }
+
     async fn run<T>(&self, request: &Request<T>, item: &str) -> Result<Response<usize>, Status> {
         let run = self.runs.fetch_add(1, Ordering::SeqCst) + 1;
         self.seen.send_replace(Execution::of(request.extensions()).cloned());
@@ -153,22 +160,35 @@ fn receipt(item: &str, run: usize) -> Receipt {
 pub(crate) struct GrpcServer {
     pub(crate) address: SocketAddr,
     pub(crate) executions: Executions,
+    calls: Arc<AtomicUsize>,
+    refused: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
 impl GrpcServer {
     pub(crate) async fn start(layer: IdempotencyLayer, shop: &Shop) -> Self {
-        let executions = layer.executions();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        Self::start_on(listener, layer, shop).await
+    }
+
+    pub(crate) async fn start_on(listener: TcpListener, layer: IdempotencyLayer, shop: &Shop) -> Self {
+        let executions = layer.executions();
+        let (calls, refused) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let count = {
+            let (calls, refused) = (calls.clone(), refused.clone());
+            MapResponseLayer::new(move |response: http::Response<_>| {
+                calls.fetch_add(1, Ordering::SeqCst);
+                let told = response.headers().contains_key("grpc-retry-pushback-ms");
+                refused.fetch_add(usize::from(told), Ordering::SeqCst);
+                response
+            })
+        };
         let address = listener.local_addr().expect("a bound address");
-        let service = OrdersServer::new(shop.clone())
-            .send_compressed(CompressionEncoding::Gzip)
-            .accept_compressed(CompressionEncoding::Gzip);
-        let server = Server::builder().layer(layer).add_service(service);
+        let server = Server::builder().layer(count).layer(layer).add_service(shop.service());
         let task = tokio::spawn(async move {
             server.serve_with_incoming(TcpListenerStream::new(listener)).await.expect("the server runs");
         });
-        Self { address, executions, task }
+        Self { address, executions, calls, refused, task }
     }
 
     pub(crate) async fn channel(&self) -> Channel {
@@ -181,6 +201,17 @@ impl GrpcServer {
 
     pub(crate) async fn client(&self) -> OrdersClient {
         OrdersClient::new(self.channel().await)
+    }
+
+    /// How many calls have been answered.
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    /// Waits until so many calls were told to come again.
+    pub(crate) async fn has_refused(&self, times: usize) {
+        let told = async || (self.refused.load(Ordering::SeqCst) >= times).then_some(());
+        wait::until("refusals", LIMIT, told).await.unwrap();
     }
 
     /// Waits until nothing is under way.

@@ -1,8 +1,5 @@
 //! Crowds of the same call, some of which go away: each key is executed once, and its replays are the same to the last byte.
 
-mod grpc_support;
-mod tower_support;
-
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,10 +11,10 @@ use tonic::Status;
 use tonic::metadata::MetadataValue;
 use tonic::transport::Channel;
 
-use grpc_support::{GrpcServer, Raw, Shop, order, raw};
-use tower_support::{LIMIT, Store};
+use crate::shop::{GrpcServer, Raw, Shop, order, raw};
+use crate::tower_support::{LIMIT, Store};
 
-on_every_store!(
+crate::on_every_store!(
     // Every third key ends in an error, every third is a stream.
     crowds_of_duplicates_run_once_and_replay_byte_for_byte,
 );
@@ -49,8 +46,15 @@ async fn crowds_of_duplicates_run_once_and_replay_byte_for_byte(store: Store) {
             1 => ("Place", format!("key-{key}-e")),
             _ => ("Watch", format!("key-{key}")),
         };
-        let calls: Vec<_> =
-            (0..DUPLICATES).map(|number| call(&channels[number % channels.len()], method, &item)).collect();
+        // Some hang up with their whole connection.
+        let leaving = server.channel().await;
+        let leavers: Vec<_> = (0..DUPLICATES / 10).map(|_| call(&leaving, method, &item)).collect();
+        let calls: Vec<_> = (leavers.len()..DUPLICATES)
+            .map(|number| call(&channels[number % channels.len()], method, &item))
+            .collect();
+        yield_now().await;
+        leavers.iter().for_each(JoinHandle::abort);
+        drop(leaving);
         // The first one too, which may be the one that executes.
         let mut stays = Vec::new();
         for call in calls {

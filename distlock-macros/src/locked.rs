@@ -27,7 +27,7 @@
 //! fn locked<B: Future>(LockSpec, Option<Manager>, Result<LockKey, LockError>, B) -> Locked<B>;   // -> Result<B::Output, LockError>
 //! fn locked_all<B: Future>(LockSpec, Option<Manager>, Result<impl FromIterator<LockKey>, LockError>, B) -> Locked<B>;
 //! struct LockSpec;                                  // new(template, function), then ttl, wait, reentrant, on_lost, max_hold,
-//!                                                   // hold_at_least, fair, read, write, permits(limit, weight); by value
+//!                                                   // hold_at_least, fair, read, write, permits(limit, weight), owner(&id); by value
 //! enum WaitSpec { None, For(Duration), Forever }
 //! enum OnLost { Cancel, Signal, Ignore }
 //! struct KeyWriter;                                 // new, literal, value, finish
@@ -75,13 +75,13 @@ impl Attribute for Args {
     fn exprs(&self) -> Vec<TokenStream> {
         let keys = self.keys.iter().flat_map(Keys::exprs).map(ToTokens::to_token_stream);
         let counts = [&self.permits, &self.weight].into_iter().flatten().map(|count| count.to_expr());
-        let locks = self.locks.iter().map(ToTokens::to_token_stream);
+        let exprs = [&self.owner, &self.locks].into_iter().flatten().map(ToTokens::to_token_stream);
         let wait = match &self.wait {
             Some(Wait::For(length)) => Some(length),
             _ => None,
         };
         let lengths = [&self.ttl, &self.max_hold, &self.hold_at_least].into_iter().flatten().chain(wait);
-        keys.chain(counts).chain(locks).chain(lengths.map(|length| length.to_expr())).collect()
+        keys.chain(counts).chain(exprs).chain(lengths.map(|length| length.to_expr())).collect()
     }
 
     fn around(&self, body: &TokenStream, function: &Function<'_>) -> Result<TokenStream> {

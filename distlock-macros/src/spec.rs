@@ -47,6 +47,10 @@ pub(crate) fn spec(private: &Private, args: &Args, name: &TokenStream) -> TokenS
         let weight = args.weight.as_ref().map_or_else(|| quote!(1), Count::to_expr);
         quote!(#limit, #weight)
     });
+    let owner = args.owner.iter().map(|owner| {
+        let span = mixed_at(owner);
+        quote_spanned!(span=> .owner(&#owner))
+    });
     let on_lost = args.on_lost.iter().map(|on_lost| {
         let policy = private.item("OnLost");
         match on_lost {
@@ -63,6 +67,7 @@ pub(crate) fn spec(private: &Private, args: &Args, name: &TokenStream) -> TokenS
             #(.wait(#wait))*
             #(#flags)*
             #(.permits(#permits))*
+            #(#owner)*
             #(.on_lost(#on_lost))*
             #(.max_hold(#max_hold))*
             #(.hold_at_least(#hold_at_least))*

@@ -4,7 +4,7 @@ use proc_macro2::Ident;
 use syn::Error;
 
 /// Pairs that exclude each other, in either order.
-const APART: [(&str, &str, &str); 14] = [
+const APART: [(&str, &str, &str); 19] = [
     ("key", "keys", "`keys` takes the place of `key`; leave one of them out"),
     ("read", "write", "`read` and `write` are two ways into one lock; leave one of them out"),
     ("fair", "read", "readers and writers are served in the order of arrival anyway; leave `fair` out"),
@@ -25,6 +25,11 @@ const APART: [(&str, &str, &str); 14] = [
         "reentrant",
         "permits aren't entered again, a call inside takes more of them; leave `reentrant` out",
     ),
+    ("owner", "fair", "a lock with an `owner` is served in the order of arrival anyway; leave `fair` out"),
+    ("owner", "read", "a lock with an `owner` is exclusive; leave `read` out"),
+    ("owner", "write", "a lock with an `owner` is exclusive anyway; leave `write` out"),
+    ("owner", "permits", "a lock with an `owner` is exclusive; leave `permits` out"),
+    ("owner", "keys", "an `owner` has one lock at a time; name one `key`"),
     ("keys", "read", "the locks of `keys` are exclusive; leave `read` out, or name one `key`"),
     ("keys", "write", "the locks of `keys` are exclusive anyway; leave `write` out, or name one `key`"),
     ("keys", "permits", "the locks of `keys` are exclusive; leave `permits` out, or name one `key`"),
@@ -97,6 +102,7 @@ mod tests {
             &["key", "fair", "reentrant", "guard"][..],
             &["key", "read", "reentrant", "guard", "hold_at_least"],
             &["key", "weight", "permits", "guard", "max_hold"],
+            &["key", "owner", "reentrant", "guard", "max_hold", "hold_at_least", "on_busy"],
             &["keys", "reentrant", "max_hold", "hold_at_least", "on_busy", "locks"],
         ] {
             assert_eq!(errors(good), [""; 0]);

@@ -42,7 +42,7 @@ pub use record::SealKeys;
 pub use record::{ClaimGuard, ClaimRequest, Claimed, Fingerprints, Packing, Records, Standing};
 #[cfg(feature = "idempotent")]
 pub use record::{Idempotent, OnCancel, OnFailure};
-pub use token::{FencingToken, OwnerToken};
+pub use token::{FencingToken, MAX_OWNER_BYTES, OwnerId, OwnerToken};
 pub use ttl::{Ttl, Wait};
 
 /// What the layers of `distlock-tower` and the calls here have in common; not a public interface.

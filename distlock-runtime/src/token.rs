@@ -3,6 +3,8 @@
 use std::cell::RefCell;
 use std::fmt;
 
+use sha2::{Digest as _, Sha256};
+
 use crate::error::{ErrorKind, LockError};
 
 /// A number that grows with every grant of a key; the protected resource rejects a smaller one than it has seen.
@@ -103,6 +105,73 @@ impl OwnerToken {
     }
 }
 
+/// The longest id of an owner, in bytes.
+pub const MAX_OWNER_BYTES: usize = 256;
+
+/// An explicit owner: who names the same one may enter a lock that is held under it, from wherever
+/// ([`Mutex::owner`](crate::Mutex::owner)).
+///
+/// Made of a text of yours, such as a transaction's id, of which only a digest leaves the process. It keeps honest
+/// programs apart and isn't a secret: `Debug` shows four hex digits only.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OwnerId([u8; 16]);
+
+impl OwnerId {
+    /// The owner with this id: 1 to 256 bytes.
+    ///
+    /// # Errors
+    /// `CONFIG` for an empty or longer one.
+    pub fn new(id: impl AsRef<str>) -> Result<Self, LockError> {
+        let id = id.as_ref();
+        if id.is_empty() || id.len() > MAX_OWNER_BYTES {
+            return Err(Self::unfit(id.len()));
+        }
+        let digest = Sha256::new().chain_update(b"distlock owner\0").chain_update(id.as_bytes()).finalize();
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&digest[..16]);
+        Ok(Self(bytes))
+    }
+
+    pub(crate) fn unfit(length: usize) -> LockError {
+        LockError::new(ErrorKind::Config, "owner")
+            .detail(format!("an owner's id has 1 to {MAX_OWNER_BYTES} bytes, this one has {length}"))
+            .remedy("use the id of the transaction, or a digest of it")
+    }
+
+    /// The owner as it stands in the store: 32 hex digits.
+    #[must_use]
+    pub fn to_hex(self) -> String {
+        OwnerToken(self.0).to_hex()
+    }
+}
+
+impl TryFrom<&str> for OwnerId {
+    type Error = LockError;
+    fn try_from(id: &str) -> Result<Self, LockError> {
+        Self::new(id)
+    }
+}
+
+impl TryFrom<&String> for OwnerId {
+    type Error = LockError;
+    fn try_from(id: &String) -> Result<Self, LockError> {
+        Self::new(id)
+    }
+}
+
+impl TryFrom<String> for OwnerId {
+    type Error = LockError;
+    fn try_from(id: String) -> Result<Self, LockError> {
+        Self::new(id)
+    }
+}
+
+impl fmt::Debug for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OwnerId({:02x}{:02x}…)", self.0[0], self.0[1])
+    }
+}
+
 const POOLED: usize = 32;
 
 struct Pool {
@@ -134,5 +203,20 @@ mod tests {
         let many: std::collections::HashSet<_> = (0..1000).map(|_| OwnerToken::random().unwrap()).collect();
         assert_eq!(many.len(), 1000);
         assert!(!many.contains(&OwnerToken([0; 16])));
+    }
+
+    #[test]
+    fn owners_are_bounded_and_hidden() {
+        let owner = OwnerId::new("transaction 4711").unwrap();
+        assert_eq!(owner, OwnerId::try_from("transaction 4711".to_owned()).unwrap());
+        assert_ne!(owner, OwnerId::new("transaction 4712").unwrap());
+        let shown = format!("{owner:?}");
+        assert!(!shown.contains("4711") && !shown.contains(&owner.to_hex()[..8]), "{shown}");
+        for bad in [String::new(), "x".repeat(MAX_OWNER_BYTES + 1)] {
+            let error = OwnerId::new(&bad).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config);
+            assert!(error.to_string().len() < 200);
+        }
+        OwnerId::new("é".repeat(MAX_OWNER_BYTES / 2)).unwrap();
     }
 }

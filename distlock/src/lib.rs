@@ -150,8 +150,9 @@ pub use distlock_macros::distributed_lock;
 pub use distlock_runtime::{
     Candidate, Election, ErrorKind, Events, Fault, FencingToken, Guarantees, Guard, GuardRef, Holder,
     HolderState, KeyWriter, Leadership, LockError, LockEvent, LockKey, LockManager, LockState, MAX_KEY_BYTES,
-    MAX_RAW_KEY_BYTES, ManagerBuilder, MultiGuard, Mutex, MutexAll, NotUpgraded, OnLost, OwnerToken, Promise,
-    ReadGuard, Run, RwLock, Scoped, Semaphore, ShutdownReport, Ttl, Unlocked, Wait, WriteGuard,
+    MAX_OWNER_BYTES, MAX_RAW_KEY_BYTES, ManagerBuilder, MultiGuard, Mutex, MutexAll, NotUpgraded, OnLost,
+    OwnerId, OwnerToken, Promise, ReadGuard, Run, RwLock, Scoped, Semaphore, ShutdownReport, Ttl, Unlocked,
+    Wait, WriteGuard,
 };
 
 #[doc(inline)]

@@ -6,7 +6,7 @@ use super::BackendError;
 use crate::clock::Moment;
 use crate::error::Holder;
 use crate::key::LockKey;
-use crate::token::{FencingToken, OwnerToken};
+use crate::token::{FencingToken, OwnerId, OwnerToken};
 use crate::ttl::Ttl;
 
 /// The kind of hold that is asked for.
@@ -19,6 +19,11 @@ pub enum Mode {
     Read,
     /// All of a read/write lock.
     Write,
+    /// All of a lock that an explicit owner holds, beside other holds of the same owner.
+    Owned {
+        /// The owner.
+        owner: OwnerId,
+    },
     /// Some of a semaphore's permits.
     Permits {
         /// How many permits the semaphore has in all.
@@ -34,6 +39,8 @@ pub enum Mode {
 pub enum Kind {
     /// One holder.
     Exclusive,
+    /// One explicit owner, with any number of holds.
+    Owned,
     /// Many readers or one writer.
     ReadWrite,
     /// Holders up to a number of permits.
@@ -43,7 +50,7 @@ pub enum Kind {
     },
 }
 
-/// What a read/write lock has in all; a reader takes one, a writer everything.
+/// What a read/write lock has in all; a reader takes one, a writer everything. Holds of an explicit owner take one.
 const EVERYTHING: u64 = 1 << 32;
 
 impl Kind {
@@ -52,7 +59,7 @@ impl Kind {
     pub fn capacity(self) -> u64 {
         match self {
             Self::Exclusive => 1,
-            Self::ReadWrite => EVERYTHING,
+            Self::Owned | Self::ReadWrite => EVERYTHING,
             Self::Semaphore { limit } => u64::from(limit),
         }
     }
@@ -64,6 +71,7 @@ impl Mode {
     pub fn kind(self) -> Kind {
         match self {
             Self::Exclusive => Kind::Exclusive,
+            Self::Owned { .. } => Kind::Owned,
             Self::Read | Self::Write => Kind::ReadWrite,
             Self::Permits { limit, .. } => Kind::Semaphore { limit },
         }
@@ -73,7 +81,7 @@ impl Mode {
     #[must_use]
     pub fn weight(self) -> u64 {
         match self {
-            Self::Exclusive | Self::Read => 1,
+            Self::Exclusive | Self::Owned { .. } | Self::Read => 1,
             Self::Write => EVERYTHING,
             Self::Permits { weight, .. } => u64::from(weight),
         }
@@ -246,7 +254,8 @@ pub struct HolderState {
     pub remaining: Option<Duration>,
     /// The hold's fencing token, where it is known (the store need not keep it).
     pub token: Option<FencingToken>,
-    /// How many guards share the hold, where it is held by this process.
+    /// How many guards share the hold, where it is held by this process; of an explicit owner, how many holds it has
+    /// in all processes.
     pub hold_count: Option<u32>,
     /// The owner token, where it is one of ours.
     pub owner: Option<OwnerToken>,
@@ -257,6 +266,13 @@ impl HolderState {
     #[must_use]
     pub fn new(label: Option<String>, remaining: Option<Duration>, owner: Option<OwnerToken>) -> Self {
         Self { label, remaining, token: None, hold_count: None, owner }
+    }
+
+    /// The same, of an explicit owner that has so many holds.
+    #[must_use]
+    pub fn with_holds(mut self, count: u32) -> Self {
+        self.hold_count = Some(count);
+        self
     }
 }
 

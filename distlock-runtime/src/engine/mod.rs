@@ -31,7 +31,7 @@ pub(crate) use waits::WaitNote;
 use self::background::Job;
 use self::local::LocalQueues;
 use self::waits::Waits;
-use crate::backend::{Backend, HolderState, RecordLease, RecordStore};
+use crate::backend::{Backend, HolderState, Mode, RecordLease, RecordStore};
 use crate::clock::{Clock, Moment};
 use crate::error::LockError;
 use crate::key::LockKey;
@@ -267,6 +267,19 @@ impl Engine {
         {
             self.lose_lease(&lease, Loss::Gone);
         }
+        self.ask_for_shares(key);
+    }
+
+    /// Renews now what this process holds of a lock that is held in shares: whoever has lost his learns of it.
+    fn ask_for_shares(&self, key: &LockKey) {
+        let now = self.clock.now();
+        let mut plan = self.plan();
+        let is_share = |kept: &Kept| matches!(kept, Kept::Lock(lease) if lease.key == *key && lease.mode() != Mode::Exclusive);
+        let shares: Vec<LeaseId> = plan.dog.handles().filter(|kept| is_share(kept)).map(Kept::id).collect();
+        for id in shares {
+            plan.dog.hurry(id, now);
+        }
+        self.replan(&mut plan);
     }
 
     /// Stops granting; tasks that wait are sent away.

@@ -143,6 +143,11 @@ impl<H: Watched> Watchdog<H> {
         self.entries.len()
     }
 
+    /// Every lease now held, in no order.
+    pub(crate) fn handles(&self) -> impl Iterator<Item = &H> {
+        self.entries.values().map(|entry| &entry.handle)
+    }
+
     /// Every lease now held, for shutdown.
     pub(crate) fn drain(&mut self, loss: Loss) -> Vec<Lost<H>> {
         self.agenda.clear();

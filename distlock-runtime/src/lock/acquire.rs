@@ -142,9 +142,16 @@ fn reenter(hold: Hold, checked: &Checked) -> Result<Option<Guard>, LockError> {
             };
         }
         (held, wanted) if held.kind() != wanted.kind() => return Ok(None),
+        (Mode::Owned { owner: held }, Mode::Owned { owner }) if held != owner => {
+            return Err(deadlock()
+                .detail("this task holds the lock as another owner and would wait for itself")
+                .remedy("ask as the same owner, or release the lock before"));
+        }
         _ => {}
     }
-    if !checked.options.reentrant {
+    // Who names the owner means to enter again.
+    let owned = matches!(checked.options.mode, Mode::Owned { .. });
+    if !checked.options.reentrant && !owned {
         return Err(deadlock()
             .detail("this task already holds the lock and would wait for itself")
             .remedy("mark the inner acquisition reentrant, or don't nest it"));

@@ -19,6 +19,7 @@ use crate::backend::Mode;
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::telemetry;
+use crate::token::OwnerId;
 use crate::ttl::Wait;
 use std::sync::Arc;
 
@@ -35,6 +36,8 @@ pub struct LockSpec {
     hold_at_least: Option<Duration>,
     mode: Mode,
     fair: bool,
+    /// The length of an owner's id that can't be.
+    bad_owner: Option<usize>,
 }
 
 /// `wait = …`.
@@ -63,13 +66,17 @@ impl LockSpec {
             hold_at_least: None,
             mode: Mode::Exclusive,
             fair: false,
+            bad_owner: None,
         }
     }
 
     /// Says of a key that couldn't be made where it was written.
     fn named<K>(&self, key: Result<K, LockError>) -> Result<K, LockError> {
-        let Self { template, function, .. } = self;
-        key.map_err(|error| error.adding(&format!(", in \"{template}\" of {function}")))
+        key.map_err(|error| self.said_of(error))
+    }
+
+    fn said_of(&self, error: LockError) -> LockError {
+        error.adding(&format!(", in \"{}\" of {}", self.template, self.function))
     }
 
     #[must_use]
@@ -96,7 +103,21 @@ impl LockSpec {
         self
     }
 
-    fn options(&self, shared: &Shared) -> Options {
+    /// `owner = …`: anything that has a text.
+    #[must_use]
+    pub fn owner<T: fmt::Display + ?Sized>(mut self, id: &T) -> Self {
+        let id = id.to_string();
+        match OwnerId::new(&id) {
+            Ok(owner) => self.mode = Mode::Owned { owner },
+            Err(_) => self.bad_owner = Some(id.len()),
+        }
+        self
+    }
+
+    fn options(&self, shared: &Shared) -> Result<Options, LockError> {
+        if let Some(length) = self.bad_owner {
+            return Err(self.said_of(OwnerId::unfit(length)));
+        }
         let mut options = shared.defaults.options();
         options.template = self.template;
         options.reentrant = self.reentrant;
@@ -113,7 +134,7 @@ impl LockSpec {
             Some(WaitSpec::For(length)) => Wait::For(length),
             Some(WaitSpec::Forever) => Wait::Forever,
         };
-        options
+        Ok(options)
     }
 
     #[must_use]
@@ -238,7 +259,7 @@ pub fn locked<B: Future>(
             Some(Manager(shared)) => shared,
             None => current(spec.function)?,
         };
-        let options = spec.options(&shared);
+        let options = spec.options(&shared)?;
         let outcome = acquire(shared, spec.named(key)?, options).await.map(Held::One);
         not_run(&spec, &outcome);
         outcome
@@ -258,7 +279,7 @@ pub fn locked_all<B: Future>(
             Some(Manager(shared)) => shared,
             None => current(spec.function)?,
         };
-        let options = spec.options(&shared);
+        let options = spec.options(&shared)?;
         let keys = Ok(spec.named(keys)?);
         let outcome = MutexAll::new(shared, keys).with_options(options).lock().await.map(Held::Many);
         not_run(&spec, &outcome);

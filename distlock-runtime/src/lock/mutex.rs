@@ -7,8 +7,10 @@ use std::time::Duration;
 use super::options::Options;
 use super::setters::common_setters;
 use super::{Guard, Shared, acquire};
+use crate::backend::Mode;
 use crate::error::LockError;
 use crate::key::LockKey;
+use crate::token::OwnerId;
 use crate::ttl::Wait;
 
 /// An exclusive lock, not yet acquired; made by `LockManager::mutex`.
@@ -49,6 +51,28 @@ impl Mutex {
     /// task, and no hand-off inside the process. A plain acquisition may still get in between.
     pub fn fair(mut self) -> Self {
         self.options.fair = true;
+        self
+    }
+
+    /// Held under an explicit owner: a text of 1 to 256 bytes, such as the id of a business transaction. Whoever asks with
+    /// the same id, in whatever task or process, enters at once, also past those who wait; everybody else waits until the
+    /// last hold of this owner is gone. No [`reentrant`](Self::reentrant) is needed, and waiters are served in order of
+    /// arrival.
+    ///
+    /// All holds of an owner share one fencing token. Each is a lease of its own, renewed while it is held, so a process
+    /// that dies takes only its own holds along. An owner that always has a hold somewhere keeps the others out for as
+    /// long; code under two holds of one owner may overlap.
+    ///
+    /// A key that is locked with owners is another kind of lock than a plain one (`KEY_CONFLICT`).
+    pub fn owner<O>(mut self, id: O) -> Self
+    where
+        O: TryInto<OwnerId>,
+        O::Error: Into<LockError>,
+    {
+        match id.try_into() {
+            Ok(owner) => self.options.mode = Mode::Owned { owner },
+            Err(error) => self.key = self.key.and_then(|_| Err(error.into())),
+        }
         self
     }
 

@@ -302,3 +302,46 @@ async fn the_loss_of_one_of_the_keys_ends_the_body() {
     assert_eq!(outcome.expect_err("stolen").kind(), ErrorKind::Lost);
     assert!(ended - stolen < Duration::from_secs(2), "long before max_hold");
 }
+
+// --- owner ---
+
+struct Saga {
+    name: String,
+    order: u64,
+}
+
+#[distributed_lock(key = "saga:<saga.order>", owner = saga.name, locks = locks)]
+async fn carry_out(saga: &Saga, locks: &LockManager, together: &Barrier) -> Result<u64, LockError> {
+    together.wait().await;
+    Ok(saga.order)
+}
+
+#[distributed_lock(key = "saga:<order>", owner = number, locks = locks, wait = "none", guard = hold)]
+async fn by_number(order: u64, number: u32, locks: &LockManager) -> Result<GuardRef, LockError> {
+    Ok(hold)
+}
+
+#[tokio::test]
+async fn calls_of_one_owner_overlap_and_those_of_another_wait() {
+    let locks = memory().await;
+    let saga = |name: &str, order| Saga { name: name.to_owned(), order };
+    let (both, alone) = (Barrier::new(2), Barrier::new(1));
+    let (mine, same) = (saga("one", 7), saga("one", 7));
+    let together = async { tokio::join!(carry_out(&mine, &locks, &both), carry_out(&same, &locks, &both)) };
+    let (one, two) = in_time("both steps of one saga", together).await;
+    assert_eq!((one.unwrap(), two.unwrap()), (7, 7));
+    let first = locks.mutex("saga:7").owner("one").lock().await.unwrap();
+    let other = saga("other", 7);
+    let waiting = carry_out(&other, &locks, &alone);
+    tokio::pin!(waiting);
+    let early = tokio::time::timeout(Duration::from_millis(50), &mut waiting).await;
+    assert!(early.is_err(), "another owner waits");
+    assert_eq!(by_number(7, 3, &locks).await.unwrap_err().kind(), ErrorKind::Busy);
+    drop(first);
+    in_time("the other saga", waiting).await.unwrap();
+    let hold = by_number(8, 3, &locks).await.unwrap();
+    assert_eq!(hold.key().unwrap().as_str(), "saga:8");
+    let error = carry_out(&saga("", 7), &locks, &alone).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("carry_out"), "{error}");
+}

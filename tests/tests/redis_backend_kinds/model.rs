@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use distlock_runtime::{
-    Clock, OwnerToken,
+    Clock, OwnerId, OwnerToken,
     backend::{
-        AcquireRequest, Attempt, Backend, BackendError, LeaseHandle, Mode, Renewal, memory::MemoryBackend,
+        AcquireRequest, Attempt, Backend, BackendError, LeaseHandle, LockState, Mode, Renewal,
+        memory::MemoryBackend,
     },
 };
 
@@ -27,12 +28,14 @@ enum Step {
 }
 
 fn step(random: &mut fastrand::Rng, known: usize, limit: u32) -> Step {
+    let owned = |number| Mode::Owned { owner: OwnerId::new(format!("owner {number}")).unwrap() };
     let some = |random: &mut fastrand::Rng| random.usize(..known.max(1));
-    let mode = |random: &mut fastrand::Rng| match random.u8(..12) {
+    let mode = |random: &mut fastrand::Rng| match random.u8(..15) {
         0 => Mode::Exclusive,
         1 => permits(limit + 1, 1),
-        2..=4 => Mode::Write,
-        5..=7 => Mode::Read,
+        2..=3 => Mode::Write,
+        4..=6 => Mode::Read,
+        7..=9 => owned(random.u8(..3)),
         _ => permits(limit, random.u32(1..=limit)),
     };
     match random.u8(..32) {
@@ -120,8 +123,11 @@ async fn random_histories_are_those_of_the_memory_store() {
             let found = answer(&*redis, step, &requests, &modes, &mut other).await;
             history.push(format!("{step:?}: {expected}"));
             let states = [memory.inspect(&requests[0].key).await, redis.inspect(&requests[0].key).await];
-            let states =
-                states.map(|state| state.map(|state| (state.holder.is_some(), state.waiters)).unwrap());
+            let seen = |state: LockState| {
+                let holds = state.holder.as_ref().map(|holder| holder.hold_count);
+                (holds, state.waiters)
+            };
+            let states = states.map(|state| state.map(seen).unwrap());
             // Claims and windows last for seconds: what took longer may differ.
             if started.elapsed() > Duration::from_secs(2) {
                 break;

@@ -2,8 +2,10 @@
 //!
 //! | room | what it shows |
 //! |---|---|
+//! | `owners` | what an explicit owner leaves in the store, for how long, and what it costs |
 //! | `together` | several locks are one command where nobody holds them, and never half taken |
 
+mod owners;
 mod together;
 
 use std::time::Duration;
@@ -40,6 +42,15 @@ impl Stage {
         let before = self.proxy.log().work().count();
         let output = work.await;
         (self.proxy.log().work().count() - before, output)
+    }
+
+    /// Looks all the while, never ending: whatever is in the store but the counters has a ttl.
+    async fn sampled(&self) {
+        loop {
+            let lasting = self.server.keys_without_ttl().await.unwrap();
+            assert!(lasting.iter().all(|key| key.ends_with("}!f")), "without a ttl: {lasting:?}");
+            tokio::time::sleep(ms(3)).await;
+        }
     }
 
     async fn nothing_stays(&self) {

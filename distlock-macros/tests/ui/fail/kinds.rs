@@ -161,6 +161,26 @@ async fn nothing_to_iterate(id: u64) -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = "a", owner = id, fair)]
+async fn fair_owner(id: u64) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", read, owner = id)]
+async fn reading_owner(id: u64) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", owner)]
+async fn owner_without_a_value() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", owner = id)]
+async fn owner_that_has_no_text(id: Vec<u8>) -> Result<(), LockError> {
+    Ok(())
+}
+
 #[distributed_lock(key = "a", fair, read, write, permits = 4, weight = 2, keys = ["b"], reentrant)]
 async fn one_error_for_each_argument() -> Result<(), LockError> {
     Ok(())

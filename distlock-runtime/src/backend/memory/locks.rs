@@ -27,6 +27,8 @@ pub(super) struct Table {
 
 struct Lock {
     kind: Kind,
+    /// The token that all holds of an explicit owner share; drawn by the first that asks.
+    shared: Option<FencingToken>,
     held: Vec<Held>,
     queue: VecDeque<Waiter>,
 }
@@ -48,7 +50,7 @@ struct Waiter {
 
 impl Lock {
     fn new(kind: Kind) -> Self {
-        Self { kind, held: Vec::new(), queue: VecDeque::new() }
+        Self { kind, shared: None, held: Vec::new(), queue: VecDeque::new() }
     }
 
     /// Drops what is over, and hands what is free to the head of the queue, for as long as it fits: nobody is passed by.
@@ -61,10 +63,29 @@ impl Lock {
             }
             if let Some(waiter) = self.queue.pop_front().filter(|_| live) {
                 let Waiter { owner, label, mode, bell, .. } = waiter;
-                self.held.push(Held { owner, label, mode, expires: now + CLAIM });
+                self.hold(Held { owner, label, mode, expires: now + CLAIM });
                 bell.notify_one();
             }
         }
+    }
+
+    /// One more hold. The first of an owner calls in those who wait under the same: they needn't wait for others.
+    fn hold(&mut self, held: Held) {
+        if self.held.is_empty() {
+            self.shared = None;
+            if let Mode::Owned { .. } = held.mode {
+                self.queue
+                    .iter()
+                    .filter(|waiter| waiter.mode == held.mode)
+                    .for_each(|waiter| waiter.bell.notify_one());
+            }
+        }
+        self.held.push(held);
+    }
+
+    /// Whether this would be one more hold of the explicit owner that has the lock.
+    fn is_entered_again(&self, mode: Mode) -> bool {
+        matches!(mode, Mode::Owned { .. }) && self.held.iter().any(|held| held.mode == mode)
     }
 
     fn used(&self) -> u64 {
@@ -72,7 +93,10 @@ impl Lock {
     }
 
     fn fits(&self, mode: Mode) -> bool {
-        self.used() + mode.weight() <= self.kind.capacity()
+        match mode {
+            Mode::Owned { .. } => self.held.iter().all(|held| held.mode == mode),
+            _ => self.used() + mode.weight() <= self.kind.capacity(),
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -82,7 +106,13 @@ impl Lock {
     /// The one of the holders that stands longest in the way.
     fn holder(&self, now: Moment) -> Option<HolderState> {
         let held = self.held.iter().filter(|held| held.expires > now).max_by_key(|held| held.expires)?;
-        Some(HolderState::new(Some(held.label.to_string()), Some(held.expires - now), Some(held.owner)))
+        let state =
+            HolderState::new(Some(held.label.to_string()), Some(held.expires - now), Some(held.owner));
+        let count = || self.held.iter().filter(|held| held.expires > now).count();
+        Some(match self.kind {
+            Kind::Owned => state.with_holds(u32::try_from(count()).unwrap_or(u32::MAX)),
+            _ => state,
+        })
     }
 
     /// When the first of the holders lapses unless renewed.
@@ -139,9 +169,11 @@ impl Table {
         let ttl = request.ttl.as_duration();
         if let Some(held) = lock.held.iter_mut().find(|held| held.owner == request.owner) {
             held.expires = held.expires.max(now + ttl);
-        } else if lock.fits(request.mode) && (lock.queue.is_empty() || !request.is_fair()) {
+        } else if lock.is_entered_again(request.mode)
+            || lock.fits(request.mode) && (lock.queue.is_empty() || !request.is_fair())
+        {
             let (owner, label, mode) = (request.owner, label.clone(), request.mode);
-            lock.held.push(Held { owner, label, mode, expires: now + ttl });
+            lock.hold(Held { owner, label, mode, expires: now + ttl });
         } else if request.queue {
             lock.enter(request, label, now);
             return Ok(Attempt::Queued(lock.blocked(now)));
@@ -149,6 +181,14 @@ impl Table {
             return Ok(Attempt::Busy(lock.blocked(now)));
         }
         lock.queue.retain(|waiter| waiter.owner != request.owner);
+        if kind == Kind::Owned {
+            if lock.shared.is_none() {
+                self.last_token += 1;
+                lock.shared = Some(FencingToken::new(self.last_token));
+            }
+            let token = lock.shared.expect("drawn above");
+            return Ok(Attempt::Granted(Grant { sent: now, token, tokens: 1 }));
+        }
         Ok(Attempt::Granted(self.grant(request.mode, request.tokens, now)))
     }
 

@@ -185,9 +185,12 @@ impl RedisBackend {
     }
 }
 
-/// How many tokens a grant of this request brings: a reader carries one that others drew.
+/// How many tokens a grant of this request brings: a reader carries one that others drew, and the holds of an owner share one.
 fn block(request: &AcquireRequest) -> u32 {
-    if request.mode == Mode::Read { 1 } else { request.tokens.max(1) }
+    match request.mode {
+        Mode::Read | Mode::Owned { .. } => 1,
+        _ => request.tokens.max(1),
+    }
 }
 
 /// What a reply to an attempt means that brings so many tokens if it is a grant.

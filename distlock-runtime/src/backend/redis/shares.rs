@@ -1,4 +1,4 @@
-//! Locks that are held in shares: read/write locks and semaphores. One set of scripts serves both: each holder has its own
+//! Locks that are held in shares: read/write locks, semaphores, and locks of explicit owners. One set of scripts serves both: each holder has its own
 //! weight and deadline, and nobody is passed by.
 
 use std::time::Duration;
@@ -20,16 +20,23 @@ const TAKEN_AWAY: u32 = 500;
 impl RedisBackend {
     pub(super) fn share_call(&self, request: &AcquireRequest, owner: &str) -> Cmd {
         let names = self.namespace.lock(&request.key);
-        let mut call = script::SHARE_ACQUIRE.call(6, 10, 2 * NAMES);
+        let mut call = script::SHARE_ACQUIRE.call(6, 11, 2 * NAMES);
         base(&names, &mut call);
         names.counter(&mut call);
         names.tombstones(&mut call);
         names.waiters(&mut call);
         let kind = request.mode.kind();
-        call.arg(if kind == Kind::ReadWrite { "rw" } else { "sem" });
+        call.arg(match kind {
+            Kind::ReadWrite => "rw",
+            Kind::Owned => "own",
+            _ => "sem",
+        });
         call.arg(kind.capacity()).arg(request.mode.weight()).arg(owner).arg(&self.label);
         call.arg(request.ttl.as_millis()).arg(to_draw(request.mode, request.tokens));
         call.arg(claim(request.ttl)).arg(self.told_by()).arg(longest_queue(request));
+        if let Mode::Owned { owner } = request.mode {
+            call.arg(owner.to_hex());
+        }
         call
     }
 
@@ -163,7 +170,11 @@ fn base(names: &LockNames<'_>, call: &mut Cmd) {
     names.queue(call);
 }
 
-/// How many tokens to draw; 0 for a reader, which carries the last one.
+/// How many tokens to draw; 0 for a reader, which carries the last one, and one for all holds of an owner.
 fn to_draw(mode: Mode, tokens: u32) -> u32 {
-    if mode == Mode::Read { 0 } else { tokens.max(1) }
+    match mode {
+        Mode::Read => 0,
+        Mode::Owned { .. } => 1,
+        _ => tokens.max(1),
+    }
 }

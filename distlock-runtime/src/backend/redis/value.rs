@@ -41,7 +41,11 @@ pub(super) fn lock_state(key: &LockKey, reply: &Value) -> Result<LockState, Back
         [Value::BulkString(holder), Value::Int(remaining), Value::Int(waiters)] => {
             (Some(holder_state(holder, *remaining)), waiters)
         }
-        [Value::Nil, _, Value::Int(waiters)] => (None, waiters),
+        [Value::BulkString(holder), Value::Int(remaining), Value::Int(waiters), Value::Int(holds)] => {
+            let holds = u32::try_from(*holds).unwrap_or(u32::MAX);
+            (Some(holder_state(holder, *remaining).with_holds(holds)), waiters)
+        }
+        [Value::Nil, _, Value::Int(waiters), ..] => (None, waiters),
         _ => return Err(unexpected()),
     };
     Ok(LockState::new(key.clone(), holder, waiters.unsigned_abs()))

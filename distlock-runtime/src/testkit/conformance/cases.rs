@@ -126,6 +126,16 @@ macro_rules! __conformance_cases {
                 several_dropped_at_every_poll_leave_nothing,
                 several_are_held_and_released_like_single_ones,
             ]
+            owners: [
+                an_owner_enters_again_from_elsewhere,
+                an_owner_passes_those_who_wait_and_nobody_else_does,
+                repeated_commands_count_once,
+                a_hold_of_an_owner_lapses_alone,
+                waiters_of_one_owner_come_in_together,
+                owners_know_their_own_holds,
+                an_owners_holds_are_taken_by_force,
+                an_owners_hold_dropped_at_every_poll_leaves_nothing,
+            ]
             managers: [
                 a_manager_shows_what_it_knows_of_a_lock,
                 events_tell_what_happened,

@@ -47,6 +47,7 @@ mod kinds;
 mod leases;
 mod loss;
 mod managers;
+mod owners;
 mod queue;
 mod records;
 mod reentry;

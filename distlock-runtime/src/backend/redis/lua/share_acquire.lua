@@ -1,10 +1,11 @@
 -- SHARE_ACQUIRE
 -- KEYS lock, shares, queue, counter, tombstones, waiters of an exclusive lock
 -- ARGV kind, limit, weight, owner, label, ttl ms, how many tokens or 0 to carry the last one, claim ms, channel or '-',
---      longest queue or 0 not to stand in it
+--      longest queue or 0 not to stand in it [, id of the explicit owner]
 -- Gives the first token | -1: cancelled before | {a holder's value, ms until it is worth asking, 1 if in the queue}.
--- Repeat by the same owner: the share at its full length, new tokens, or the same place for a new window.
-local kind, weight, owner = ARGV[1], tonumber(ARGV[3]), ARGV[4]
+-- Repeat by the same owner: the share at its full length, new tokens (of an explicit owner: the one that its holds share), or
+-- the same place for a new window.
+local kind, weight, owner, id = ARGV[1], tonumber(ARGV[3]), ARGV[4], ARGV[11]
 if redis.call('zscore', KEYS[5], owner) then return -1 end
 local stands, failure = open()
 if failure then return failure end
@@ -33,12 +34,21 @@ if not stands then
   -- Shares of a lock that somebody deleted don't count. No write without need: after one, a full server takes all others.
   if redis.call('exists', KEYS[2]) == 1 then redis.call('del', KEYS[2]) end
   limit, used, window = tonumber(ARGV[2]), 0, 0
+  owned, whose = kind == 'own', nil
 end
 local deadline = deadline_of(owner)
 local first = head()
-if deadline or ((not first or first == owner) and used + weight <= limit) then
-  local token
-  if ARGV[7] == '0' then token = carry(KEYS[4]) else token = draw(KEYS[4], ARGV[7]) end
+-- One more hold of the explicit owner that has the lock waits for nobody: those in the line wait for it.
+local again = owned and used > 0 and whose == id
+if deadline or again or ((not first or first == owner) and fits(weight, id)) then
+  local token = again and tonumber(redis.call('hget', KEYS[1], 't'))
+  if token then
+    -- drawn by an earlier hold
+  elseif ARGV[7] == '0' then
+    token = carry(KEYS[4])
+  else
+    token = draw(KEYS[4], ARGV[7])
+  end
   if type(token) == 'table' then
     keep(kind)
     return token
@@ -47,9 +57,10 @@ if deadline or ((not first or first == owner) and used + weight <= limit) then
     redis.call('zadd', KEYS[2], digits(math.max(deadline, now + ARGV[6])), owner)
   else
     if first then leave_line(owner) end
-    hold(owner, weight, ARGV[5], now + ARGV[6])
+    hold(owner, weight, ARGV[5], now + ARGV[6], id)
     settle()
   end
+  if owned then redis.call('hset', KEYS[1], 't', digits(token)) end
   keep(kind)
   return token
 end
@@ -58,7 +69,7 @@ local place = redis.call('zscore', KEYS[3], owner)
 if ARGV[10] ~= '0' and (place or redis.call('zcard', KEYS[3]) < tonumber(ARGV[10])) then
   queued = 1
   window = now + WINDOW
-  redis.call('hset', KEYS[1], owner, table.concat({ digits(window), ARGV[8], ARGV[9], ARGV[3], ARGV[5] }, ' '))
+  redis.call('hset', KEYS[1], owner, table.concat({ digits(window), ARGV[8], ARGV[9], ARGV[3], ARGV[5], id }, ' '))
   if not place then
     local tail = redis.call('zrange', KEYS[3], -1, -1, 'WITHSCORES')[2]
     redis.call('zadd', KEYS[3], (tail or 0) + 1, owner)

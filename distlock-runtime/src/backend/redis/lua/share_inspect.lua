@@ -1,5 +1,6 @@
 -- SHARE_INSPECT
--- KEYS lock, shares, queue          Gives {value or nil, its remaining ms, live waiters}, of the holder that lapses last.
+-- KEYS lock, shares, queue          Gives {value or nil, its remaining ms, live waiters}, of the holder that lapses last; of an
+-- explicit owner also how many holds it has.
 -- A queue of more than 1000 is given by its length, dead entries included.
 local stands, failure = open()
 if failure then return failure end
@@ -18,4 +19,8 @@ if waiting > 0 and waiting <= 1000 then
     if entry and tonumber(string.match(entry, '^%d+')) > now then waiting = waiting + 1 end
   end
 end
-return { holder, remaining, waiting }
+if not owned then return { holder, remaining, waiting } end
+local lapsed = 0
+local holds = redis.call('zrange', KEYS[2], 0, 999, 'WITHSCORES')
+while lapsed < #holds / 2 and tonumber(holds[2 * lapsed + 2]) <= now do lapsed = lapsed + 1 end
+return { holder, remaining, waiting, redis.call('zcard', KEYS[2]) - lapsed }

@@ -9,7 +9,8 @@ use tracing::Instrument as _;
 
 use super::{Engine, renewal};
 use crate::backend::{
-    AcquireRequest, Backend, Claim, LeaseHandle, RecordLease, RecordStore, Settlement, Unreleased,
+    AcquireRequest, Backend, BackendError, Claim, LeaseHandle, RecordLease, RecordStore, Settlement,
+    Unreleased,
 };
 use crate::clock::{Clock, Moment};
 use crate::error::{ErrorKind, LockError};
@@ -142,7 +143,16 @@ impl Lane {
                 let Some(records) = self.records.clone() else { return };
                 jobs.spawn(async move {
                     let until = clock.now() + lease.ttl.as_duration();
-                    insist(clock, until, || records.settle(&lease, &settlement)).await;
+                    // The work was done: whatever the store says against it may pass before the lease does.
+                    let settle = || async {
+                        records.settle(&lease, &settlement).await.map_err(|error| {
+                            match error.is_transient() {
+                                true => error,
+                                false => BackendError::unknown(error.to_string()),
+                            }
+                        })
+                    };
+                    insist(clock, until, settle).await;
                 });
             }
         }
@@ -183,7 +193,7 @@ fn tick(engine: &Arc<Engine>) -> Moment {
 /// Repeats a call until the store answers or the lease would have lapsed by itself.
 async fn insist<T, F>(clock: Clock, until: Moment, mut call: impl FnMut() -> F)
 where
-    F: Future<Output = Result<T, crate::backend::BackendError>>,
+    F: Future<Output = Result<T, BackendError>>,
 {
     let mut pause = Duration::from_millis(10);
     loop {

@@ -113,8 +113,8 @@ impl ClaimGuard {
     /// Ends the claim. [`Settled::Fenced`] means that it isn't ours any more and nothing was changed.
     ///
     /// # Errors
-    /// `CONNECTION` when the store doesn't answer within 2 s: the settlement is then tried again in the background while
-    /// the claim's lease lives. Other errors are final; the claim then lapses.
+    /// `CONNECTION` when the store doesn't answer within 2 s, or what it said instead (`PERMISSION`, `OUT_OF_MEMORY`): the settlement
+    /// is then tried again in the background while the claim's lease lives.
     ///
     /// # Cancel safety
     /// The settlement goes on in the background.
@@ -131,10 +131,6 @@ impl ClaimGuard {
             Ok(Ok(settled)) => {
                 pending.done();
                 Ok(settled)
-            }
-            Ok(Err(error)) if !error.is_transient() => {
-                pending.done();
-                Err(error.into_lock_error("settle", None))
             }
             Ok(Err(error)) => Err(error.into_lock_error("settle", None)),
             Err(_) => Err(LockError::new(ErrorKind::Connection, "settle")

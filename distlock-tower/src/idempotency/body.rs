@@ -24,7 +24,7 @@ pin_project! {
     #[project = StateProj]
     enum State<B> {
         Passing { #[pin] inner: B },
-        Stored { data: Option<Bytes>, trailers: Option<HeaderMap> },
+        Stored { data: Option<Bytes>, trailers: Option<HeaderMap>, is_sized: bool },
         Spooled { spooled: Spooled<B> },
     }
 }
@@ -54,7 +54,13 @@ impl<B> ResponseBody<B> {
     }
 
     pub(crate) fn stored(data: Bytes, trailers: Option<HeaderMap>) -> Self {
-        Self { state: State::Stored { data: Some(data).filter(|data| !data.is_empty()), trailers } }
+        Self::replayed(data, trailers, true)
+    }
+
+    /// `is_sized`: its length is told. Without it the body is sent as a stream, which over HTTP/1 is what trailers need.
+    pub(crate) fn replayed(data: Bytes, trailers: Option<HeaderMap>, is_sized: bool) -> Self {
+        let data = Some(data).filter(|data| !data.is_empty());
+        Self { state: State::Stored { data, trailers, is_sized } }
     }
 
     pub(crate) fn spooled(pieces: mpsc::UnboundedReceiver<Piece<B>>, length: Option<u64>) -> Self {
@@ -77,7 +83,7 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match self.project().state.project() {
             StateProj::Passing { inner } => inner.poll_frame(cx).map_err(Into::into),
-            StateProj::Stored { data, trailers } => Poll::Ready(
+            StateProj::Stored { data, trailers, .. } => Poll::Ready(
                 data.take().map(Frame::data).or_else(|| trailers.take().map(Frame::trailers)).map(Ok),
             ),
             StateProj::Spooled { spooled } => spooled.poll_frame(cx),
@@ -87,7 +93,7 @@ where
     fn is_end_stream(&self) -> bool {
         match &self.state {
             State::Passing { inner } => inner.is_end_stream(),
-            State::Stored { data, trailers } => data.is_none() && trailers.is_none(),
+            State::Stored { data, trailers, .. } => data.is_none() && trailers.is_none(),
             State::Spooled { spooled } => spooled.ended,
         }
     }
@@ -95,12 +101,12 @@ where
     fn size_hint(&self) -> SizeHint {
         match &self.state {
             State::Passing { inner } => inner.size_hint(),
-            State::Stored { data, trailers } => {
+            State::Stored { data, trailers, is_sized } => {
                 let length = data.as_ref().map_or(0, |data| data.len() as u64);
                 let mut hint = SizeHint::new();
                 hint.set_lower(length);
                 // Servers give a body of exact length a Content-Length, and with it no trailers.
-                if trailers.is_none() {
+                if *is_sized && trailers.is_none() {
                     hint.set_upper(length);
                 }
                 hint

@@ -3,7 +3,7 @@
 //! ```text
 //! version  u8 = 1
 //! status   u16
-//! flags    u8       bit 0: trailers follow, bit 1: the response carried a Content-Length
+//! flags    u8       bit 0: trailers follow, bit 1: the response carried a Content-Length, bit 2: its body's length was known
 //! headers  u16 count, then for each: u16 length + name, u32 length + value
 //! body     u32 length + bytes
 //! trailers as headers, only with flag bit 0
@@ -17,6 +17,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 const VERSION: u8 = 1;
 const HAS_TRAILERS: u8 = 1;
 const HAD_LENGTH: u8 = 1 << 1;
+const KNEW_LENGTH: u8 = 1 << 2;
 
 /// A response as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub(crate) struct StoredResponse {
     pub(crate) headers: HeaderMap,
     /// The response carried a Content-Length; a replay gets one again, computed from the body.
     pub(crate) had_length: bool,
+    /// The body's length was known from the start. If it wasn't, a replay is sent as a stream again.
+    pub(crate) knew_length: bool,
     pub(crate) body: Bytes,
     pub(crate) trailers: Option<HeaderMap>,
 }
@@ -46,7 +49,9 @@ impl StoredResponse {
         out.put_u8(VERSION);
         out.put_u16(self.status.as_u16());
         let trailers = if self.trailers.is_some() { HAS_TRAILERS } else { 0 };
-        out.put_u8(trailers | if self.had_length { HAD_LENGTH } else { 0 });
+        let had_length = if self.had_length { HAD_LENGTH } else { 0 };
+        let knew_length = if self.knew_length { KNEW_LENGTH } else { 0 };
+        out.put_u8(trailers | had_length | knew_length);
         put_headers(&mut out, &self.headers)?;
         out.put_u32(u32::try_from(self.body.len()).map_err(|_| TooLarge)?);
         out.put_slice(&self.body);
@@ -64,7 +69,7 @@ impl StoredResponse {
         }
         let status = StatusCode::from_u16(input.u16()?).map_err(|_| DecodeError::Malformed)?;
         let flags = input.u8()?;
-        if flags & !(HAS_TRAILERS | HAD_LENGTH) != 0 {
+        if flags & !(HAS_TRAILERS | HAD_LENGTH | KNEW_LENGTH) != 0 {
             return Err(DecodeError::Malformed);
         }
         let headers = input.headers()?;
@@ -74,7 +79,15 @@ impl StoredResponse {
         if input.0.has_remaining() {
             return Err(DecodeError::Malformed);
         }
-        Ok(Self { status, headers, had_length: flags & HAD_LENGTH != 0, body, trailers })
+        let has = |flag| flags & flag != 0;
+        Ok(Self {
+            status,
+            headers,
+            had_length: has(HAD_LENGTH),
+            knew_length: has(KNEW_LENGTH),
+            body,
+            trailers,
+        })
     }
 }
 
@@ -144,6 +157,7 @@ mod tests {
             status: StatusCode::CREATED,
             headers,
             had_length: true,
+            knew_length: true,
             body: Bytes::from_static(b"{\"ok\":true}\x00\xff"),
             trailers: Some(trailers),
         }
@@ -156,6 +170,7 @@ mod tests {
             status: StatusCode::NO_CONTENT,
             headers: HeaderMap::new(),
             had_length: false,
+            knew_length: false,
             body: Bytes::new(),
             trailers: None,
         };
@@ -170,10 +185,11 @@ mod tests {
             status: StatusCode::OK,
             headers: HeaderMap::from_iter([(HeaderName::from_static("a"), HeaderValue::from_static("b"))]),
             had_length: true,
+            knew_length: true,
             body: Bytes::from_static(b"hi"),
             trailers: None,
         };
-        let expected = b"\x01\x00\xc8\x02\x00\x01\x00\x01a\x00\x00\x00\x01b\x00\x00\x00\x02hi";
+        let expected = b"\x01\x00\xc8\x06\x00\x01\x00\x01a\x00\x00\x00\x01b\x00\x00\x00\x02hi";
         assert_eq!(&response.encode().unwrap()[..], expected);
     }
 

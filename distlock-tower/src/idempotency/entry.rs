@@ -86,7 +86,8 @@ fn replay<B>(stored: StoredResponse) -> Response<ResponseBody<B>> {
     tracing::debug!(status = stored.status.as_u16(), original = trace, "response replayed");
     telemetry::idempotent_request("replayed");
     let headers = fidelity::replayed(&stored);
-    let mut response = Response::new(ResponseBody::stored(stored.body, stored.trailers));
+    let mut response =
+        Response::new(ResponseBody::replayed(stored.body, stored.trailers, stored.knew_length));
     if let Some(original) = original {
         response.extensions_mut().insert(original);
     }

@@ -146,6 +146,7 @@ mod tests {
             status: StatusCode::OK,
             headers: HeaderMap::new(),
             had_length: true,
+            knew_length: true,
             body: Bytes::from_static(b"four"),
             trailers: None,
         };

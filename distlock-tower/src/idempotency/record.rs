@@ -48,7 +48,7 @@ pub(super) async fn record<B, E>(
     let deadline = Instant::now() + rules.body_deadline;
     let length = body.size_hint().exact();
     let ending = rules.classifier.for_the_end(&head).cloned();
-    let mut stored = begun(&claim, &head);
+    let mut stored = begun(&claim, &head, length.is_some());
     let (client, pieces) = mpsc::unbounded_channel();
     let mut tape = Tape { body: Box::pin(body), client, limit: rules.response_limit, kept: Kept::default() };
 
@@ -109,7 +109,7 @@ pub(super) async fn keep<B>(
 ) -> Response<ResponseBody<B>> {
     let (head, body) = response.into_parts();
     let limit = claim.entry.config.rules.response_limit;
-    let stored = StoredResponse { body: body.clone(), ..begun(&claim, &head) };
+    let stored = StoredResponse { body: body.clone(), ..begun(&claim, &head, true) };
     let settlement = match body.len() > limit {
         true => tombstone("response-too-large", retain),
         false => complete(&stored, retain),
@@ -121,11 +121,12 @@ pub(super) async fn keep<B>(
 }
 
 /// What is kept, without its body.
-fn begun(claim: &HeldClaim, head: &response::Parts) -> StoredResponse {
+fn begun(claim: &HeldClaim, head: &response::Parts, knew_length: bool) -> StoredResponse {
     StoredResponse {
         status: head.status,
         headers: fidelity::annotated(&head.headers, &claim.entry.subject),
         had_length: head.headers.contains_key(CONTENT_LENGTH),
+        knew_length,
         body: Bytes::new(),
         trailers: None,
     }

@@ -18,7 +18,7 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -92,7 +92,10 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start(router: Router) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+        // Room for a storm: what doesn't fit is tried again after a second.
+        let listener = socket.listen(4096).expect("a listener");
         let address = listener.local_addr().expect("a bound address");
         let task = tokio::spawn(async move {
             axum::serve(listener, router).await.expect("the server runs");
@@ -133,8 +136,9 @@ pub(crate) async fn ask(router: &Router, request: Request<Full<Bytes>>) -> Reply
     let answer = tower::ServiceExt::oneshot(router.clone(), request.map(axum::body::Body::new));
     let response = tokio::time::timeout(LIMIT, answer).await.expect("an answer in time").expect("infallible");
     let (head, body) = response.into_parts();
-    let body = body.collect().await.expect("a whole body").to_bytes();
-    Reply { status: head.status, headers: head.headers, body }
+    let body = body.collect().await.expect("a whole body");
+    let trailers = body.trailers().cloned();
+    Reply { status: head.status, headers: head.headers, body: body.to_bytes(), trailers }
 }
 
 /// A client with its own connections.
@@ -161,8 +165,9 @@ impl Client {
 
     pub(crate) async fn try_send(&self, request: Request<Full<Bytes>>) -> anyhow::Result<Reply> {
         let (head, body) = self.0.request(request).await?.into_parts();
-        let body = body.collect().await?.to_bytes();
-        Ok(Reply { status: head.status, headers: head.headers, body })
+        let body = body.collect().await?;
+        let trailers = body.trailers().cloned();
+        Ok(Reply { status: head.status, headers: head.headers, body: body.to_bytes(), trailers })
     }
 
     /// The head, with the body still to come.
@@ -180,6 +185,7 @@ pub(crate) struct Reply {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+    pub(crate) trailers: Option<HeaderMap>,
 }
 
 impl Reply {

@@ -71,8 +71,10 @@ fn is_test(text: &str, name: &str) -> bool {
 
 /// Whether a macro that makes tests has this name in its list.
 fn lists(text: &str, name: &str) -> bool {
-    let ends_a_name = [',', '(', ')'];
-    text.lines().any(|line| line.contains(',') && line.split(ends_a_name).any(|word| word.trim() == name))
+    text.lines().any(|line| {
+        let on_one_line = line.split_once("!(").filter(|_| line.ends_with(");")).map(|(_, list)| list);
+        on_one_line.unwrap_or(line.trim()).split_inclusive(',').any(|word| word.trim() == format!("{name},"))
+    })
 }
 
 fn files(folder: &Path) -> Vec<String> {

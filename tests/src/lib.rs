@@ -7,6 +7,7 @@
 //! | [`proxy`] | a RESP-aware proxy that puts faults between client and server |
 //! | [`procs`] | child processes that can be stopped and killed |
 //! | [`history`] | the record of who held what when, and its judge |
+//! | [`linear`] | whether a history of concurrent operations has a right order |
 //! | [`contend`] | the contest that every kind of lock is put through |
 //! | [`naive`] | locks that are wrong on purpose: the controls |
 //! | [`wait`] | waiting for conditions with a deadline, in place of sleeping |
@@ -14,6 +15,7 @@
 
 pub mod contend;
 pub mod history;
+pub mod linear;
 pub mod naive;
 pub mod procs;
 pub mod proxy;

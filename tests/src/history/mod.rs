@@ -8,11 +8,16 @@
 //!
 //! A holder [`Recorder`]s what it sees as it goes, one line an event, so that even one that is killed leaves a true record; the
 //! test reads all lines into a [`History`].
+//!
+//! Two more judges: [`Shares`] for locks of which several hold a part, and [`arrival`] for first come, first served.
 
+pub mod arrival;
 mod check;
 mod record;
+mod shares;
 
 pub use self::{
     check::{History, Hold, Overlap, TokenFault, Verdict},
     record::{Recorder, monotonic_ns},
+    shares::{Excess, Shares},
 };

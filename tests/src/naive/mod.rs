@@ -1,10 +1,13 @@
 //! Locks that are wrong on purpose. Every safety test runs against one of them too, and must fail: a test that they pass has no
 //! bite.
 
+mod kinds;
+
 use std::time::Duration;
 
 use redis::{Script, aio::MultiplexedConnection};
 
+pub use self::kinds::{KindFlaw, NaiveKinds, NaiveShare};
 use crate::contend::{Contender, Held};
 
 /// What is wrong with a naive lock. None of them renews its lease or has a fencing token.

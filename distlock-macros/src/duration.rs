@@ -13,6 +13,9 @@ const SHORTEST_TTL: Duration = Duration::from_millis(100);
 /// Longest lease, and the longest time a lock may be kept after its body.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// A result that is kept for a shorter time is of no use to anybody.
+const SHORTEST_RETENTION: Duration = Duration::from_secs(1);
+
 /// A length of time as it was written.
 #[derive(Clone)]
 pub(crate) enum Length {
@@ -23,19 +26,50 @@ pub(crate) enum Length {
 impl Length {
     /// `ttl = …`: 100 ms to 24 h.
     pub(crate) fn ttl(value: Expr) -> Result<Self> {
-        let length = Self::parse("ttl", value)?;
+        Self::renewed("ttl", value)
+    }
+
+    /// `lease = …`: 100 ms to 24 h.
+    pub(crate) fn lease(value: Expr) -> Result<Self> {
+        Self::renewed("lease", value)
+    }
+
+    /// `retain = …`: one second or more.
+    pub(crate) fn retain(value: Expr) -> Result<Self> {
+        let length = Self::parse("retain", value)?;
+        if let Self::Literal(retain, literal) = &length
+            && *retain < SHORTEST_RETENTION
+        {
+            return Err(Error::new(
+                literal.span(),
+                format!(
+                    "a `retain` of {} ends before anybody can ask again; write {}",
+                    literal.value().trim(),
+                    example("retain")
+                ),
+            ));
+        }
+        Ok(length)
+    }
+
+    /// The length of a lease that is renewed.
+    fn renewed(name: &str, value: Expr) -> Result<Self> {
+        let length = Self::parse(name, value)?;
         if let Self::Literal(ttl, literal) = &length {
             if *ttl < SHORTEST_TTL {
                 return Err(Error::new(
                     literal.span(),
-                    format!("a `ttl` of {} is too short; use \"100ms\" to \"24h\"", literal.value().trim()),
+                    format!(
+                        "a `{name}` of {} is too short; use \"100ms\" to \"24h\"",
+                        literal.value().trim()
+                    ),
                 ));
             }
             if *ttl > LONGEST {
                 return Err(Error::new(
                     literal.span(),
                     format!(
-                        "a `ttl` of {} is too long; use \"100ms\" to \"24h\" (the lease is renewed while the body runs, so \
+                        "a `{name}` of {} is too long; use \"100ms\" to \"24h\" (the lease is renewed while the body runs, so \
                          seconds are enough)",
                         literal.value().trim()
                     ),
@@ -155,6 +189,7 @@ fn example(name: &str) -> String {
         "wait" => "5s",
         "max_hold" => "10m",
         "hold_at_least" => "1s",
+        "retain" => "24h",
         _ => "30s",
     };
     format!("`{name} = \"{value}\"`")

@@ -12,6 +12,8 @@ pub(crate) struct Failure<'a> {
     pub(crate) private: &'a Private,
     pub(crate) on_busy: Option<&'a OnBusy>,
     pub(crate) on_error: Option<&'a Expr>,
+    /// The trait by which a failure becomes the return value: `FromLockError`.
+    pub(crate) refused: &'a str,
     /// `LockSpec::new(…)`, to count and log what was skipped.
     pub(crate) spec_name: &'a TokenStream,
     pub(crate) ret: &'a Ret,
@@ -31,7 +33,7 @@ impl Failure<'_> {
         let other = match self.on_error {
             Some(value) => self.answer(value),
             None => {
-                let convert = self.by_return_type("FromLockError", "from_lock_error");
+                let convert = self.by_return_type(self.refused, "from_lock_error");
                 quote_spanned!(span=> #convert(error))
             }
         };

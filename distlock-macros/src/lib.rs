@@ -1,4 +1,4 @@
-//! The `#[distributed_lock]` attribute and the `assert_held!` macro of [`distlock`](https://docs.rs/distlock), which re-exports
+//! The attributes `#[distributed_lock]` and `#[idempotent]`, and the `assert_held!` macro of [`distlock`](https://docs.rs/distlock), which re-exports
 //! them.
 
 #![forbid(unsafe_code)]
@@ -12,6 +12,7 @@ mod errors;
 mod expand;
 mod failure;
 mod held;
+mod idempotent;
 mod item;
 mod keys;
 mod locked;
@@ -32,12 +33,19 @@ use quote::quote;
 
 use crate::args::Args;
 use crate::expand::Attribute;
+use crate::idempotent::IdempotentArgs;
 use crate::item::AnnotatedFn;
 
 #[doc = include_str!("distributed_lock.md")]
 #[proc_macro_attribute]
 pub fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {
     attribute::<Args>(args.into(), item.into()).into()
+}
+
+#[doc = include_str!("idempotent.md")]
+#[proc_macro_attribute]
+pub fn idempotent(args: TokenStream, item: TokenStream) -> TokenStream {
+    attribute::<IdempotentArgs>(args.into(), item.into()).into()
 }
 
 /// What `distlock::assert_held!` expands to: the way to `distlock` (its `$crate`), a comma, and what the user wrote.

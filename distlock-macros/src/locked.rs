@@ -88,11 +88,12 @@ impl Attribute for Args {
         let Function { name, keys, params, private, ret } = function;
         let locked = if matches!(keys, Keys::One(_)) { "locked" } else { "locked_all" };
         let (call, locked) = (private.item("call"), private.item(locked));
-        let name = spec::name(private, keys, name);
+        let name = spec::name(private, "LockSpec", keys, name);
         let (spec, manager) = (spec::spec(private, self, &name), spec::manager(private, self.locks.as_ref()));
         let keys = render::keys(keys, params, private)?;
         let (on_busy, on_error) = (self.on_busy.as_ref(), self.on_error.as_ref());
-        let failure = Failure { private, on_busy, on_error, spec_name: &name, ret }.arms();
+        let failure =
+            Failure { private, on_busy, on_error, refused: "FromLockError", spec_name: &name, ret }.arms();
         Ok(quote_spanned! {Span::mixed_site()=>
             match #call(move || #locked(#spec, #manager, #keys, async move #body)).await {
                 ::core::result::Result::Ok(value) => value,

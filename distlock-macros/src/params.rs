@@ -93,6 +93,21 @@ impl Params {
         self.list.iter().flat_map(|param| &param.bindings)
     }
 
+    /// The arguments themselves, each with its `#[cfg]`, without `self`.
+    pub(crate) fn arguments(&self) -> impl Iterator<Item = (&[Attribute], &Ident)> {
+        let mut seen = Vec::new();
+        let each = self.list.iter().flat_map(|param| {
+            let bound = param.bindings.iter().filter(|_| param.hidden.is_none());
+            param.hidden.iter().chain(bound).map(|name| (param.cfg.as_slice(), name))
+        });
+        // One that an async block opens again is known twice.
+        each.filter(move |(_, name)| {
+            let is_new = *name != "self" && !seen.contains(name);
+            seen.push(*name);
+            is_new
+        })
+    }
+
     /// The binding called `name`, which comes without `r#`.
     pub(crate) fn find(&self, name: &str) -> Option<&Ident> {
         self.names().find(|ident| ident.unraw() == name)
@@ -194,10 +209,12 @@ impl Param {
         let Some(name) = self.hidden.as_ref().or(self.bindings.first()) else { return TokenStream::new() };
         let own = self.hidden.iter().map(|name| quote!(#(#cfg)* let #name = #name;));
         let used = self.bindings.iter().filter(|name| attribute.contains(&name.unraw().to_string()));
-        let used = used.map(|name| quote!(#(#cfg)* let _ = &#name;));
+        let used =
+            used.map(|name| quote!(#(#cfg)* #[allow(clippy::used_underscore_binding)] let _ = &#name;));
         quote! {
             #(#own)*
             #(#cfg)*
+            #[allow(clippy::used_underscore_binding)]
             let #pat = #name;
             #(#used)*
         }

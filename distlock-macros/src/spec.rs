@@ -10,9 +10,9 @@ use crate::keys::{Key, Keys};
 use crate::private::{Private, mixed_at};
 use crate::values::{OnLost, Wait};
 
-/// `LockSpec::new(template, function)`: what names the lock in metrics and logs.
-pub(crate) fn name(private: &Private, keys: &Keys, function: &str) -> TokenStream {
-    let spec = private.item("LockSpec");
+/// `LockSpec::new(template, function)`, or the same of another `spec`: what names the lock in metrics and logs.
+pub(crate) fn name(private: &Private, spec: &str, keys: &Keys, function: &str) -> TokenStream {
+    let spec = private.item(spec);
     let template = match keys {
         Keys::One(key) => template(key),
         Keys::Listed(keys) => {

@@ -65,7 +65,7 @@ impl OnBusy {
 }
 
 /// A value that is one plain word.
-fn word(value: &Expr) -> Option<String> {
+pub(crate) fn word(value: &Expr) -> Option<String> {
     match value {
         Expr::Path(path) => path.path.get_ident().map(ToString::to_string),
         _ => None,

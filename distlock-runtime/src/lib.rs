@@ -51,7 +51,7 @@ pub mod __layers {
     pub use crate::record::{Found, Obtained, Seeker, Waiters, Waiting, obtain};
 }
 
-/// For code that `#[distributed_lock]` generates; not a public interface.
+/// For code that `#[distributed_lock]` and `#[idempotent]` generate; not a public interface.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::key::KeyWriter;
@@ -60,5 +60,10 @@ pub mod __private {
         Skip, WaitSpec, call, current_guard, handle, held, is_busy, key_from, keys_from, locked, locked_all,
         manager, skipped,
     };
-    pub use crate::{LockError, LockKey};
+    #[cfg(feature = "idempotent")]
+    pub use crate::record::{
+        CallArguments, CallSpec, KeepsResult, KeepsValue, OnCancel, OnFailure, ReturnsResult, ReturnsValue,
+        fingerprint_of, idempotent,
+    };
+    pub use crate::{CrashPolicy, LockError, LockKey};
 }

@@ -115,7 +115,7 @@
 //! | `tower` | | the layers, as `distlock::tower` |
 //! | `axum` | | extractors and responses for axum 0.8; implies `tower` |
 //! | `client` | | keys and retries for calls, as `distlock::tower::client`; implies `tower` |
-//! | `idempotent` | | [`LockManager::idempotent`]: work that runs once for each key, its value kept |
+//! | `idempotent` | | [`#[idempotent]`](macro@idempotent) and [`LockManager::idempotent`]: work that runs once for each key, its value kept |
 //! | `compress` | | stored results compressed: [`records::Packing`] |
 //! | `seal` | | stored results encrypted: [`records::SealKeys`] |
 //! | `metrics` | | counters and histograms through the [`metrics`](https://docs.rs/metrics) facade |
@@ -146,6 +146,9 @@ pub mod telemetry;
 pub use distlock_macros::assert_held as __assert_held;
 #[doc(inline)]
 pub use distlock_macros::distributed_lock;
+#[cfg(feature = "idempotent")]
+#[doc(inline)]
+pub use distlock_macros::idempotent;
 #[doc(inline)]
 pub use distlock_runtime::{
     Candidate, Election, ErrorKind, Events, Fault, FencingToken, Guarantees, Guard, GuardRef, Holder,

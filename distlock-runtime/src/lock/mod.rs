@@ -32,4 +32,6 @@ pub use rw::{NotUpgraded, ReadGuard, RwLock, WriteGuard};
 pub(crate) use scope::Scope;
 pub use scope::Scoped;
 pub use semaphore::Semaphore;
+#[cfg(feature = "idempotent")]
+pub(crate) use shared::current;
 pub(crate) use shared::{Defaults, Shared, install, installed};

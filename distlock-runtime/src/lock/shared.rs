@@ -63,7 +63,7 @@ pub(crate) fn installed() -> Option<Arc<Shared>> {
 }
 
 /// The manager for a function that names none: the task's scope, else the process default.
-pub(super) fn current(function: &str) -> Result<Arc<Shared>, LockError> {
+pub(crate) fn current(function: &str) -> Result<Arc<Shared>, LockError> {
     Scope::current().manager().or_else(installed).ok_or_else(|| {
         LockError::new(ErrorKind::Config, "lock")
             .detail(format!("no lock manager for this task, in {function}"))

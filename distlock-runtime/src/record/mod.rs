@@ -12,7 +12,10 @@ mod records;
 mod waiters;
 
 #[cfg(feature = "idempotent")]
-pub use call::{Idempotent, OnCancel, OnFailure};
+pub use call::{
+    CallArguments, CallSpec, Idempotent, KeepsResult, KeepsValue, OnCancel, OnFailure, ReturnsResult,
+    ReturnsValue, fingerprint_of, idempotent,
+};
 pub use fingerprints::Fingerprints;
 pub use found::Found;
 pub use guard::{ClaimGuard, Standing};

@@ -1,5 +1,6 @@
 //! Work that runs once for each key, on memory and on Redis: `LockManager::idempotent` and `#[idempotent]`.
 
+mod attribute;
 mod calls;
 mod failures;
 mod packing;

@@ -4,7 +4,7 @@
 mod bare {
     #![no_implicit_prelude]
 
-    use ::distlock::{LockError, distributed_lock};
+    use ::distlock::{LockError, distributed_lock, idempotent};
     use ::std::prelude::rust_2024::{Ok, Result};
 
     pub struct Service {
@@ -40,6 +40,21 @@ mod bare {
 
         #[distributed_lock(keys = ids)]
         pub async fn each(&self, ids: [&str; 2]) -> Result<(), LockError> {
+            Ok(())
+        }
+
+        #[idempotent(key = "order:<self.tenant>:<id>", retain = "1h", wait = "none", after_crash = takeover)]
+        pub async fn once(&self, id: u64, _arguments: &str) -> Result<u64, LockError> {
+            Ok(id)
+        }
+
+        #[idempotent(key = key(), fingerprint = id, on_failure = store, on_cancel = release, on_error = |_| Ok(2), guard = claim)]
+        pub async fn once_with_errors(&self, id: u64, fence: u64) -> Result<u64, u8> {
+            if claim.fencing_token().get() > fence { Ok(id) } else { ::std::result::Result::Err(1) }
+        }
+
+        #[idempotent(key = "order:<id>", on_busy = skip, result_limit = { 1 << 10 }, lease = "5s")]
+        pub async fn once_or_skipped(&self, id: u64) -> Result<(), LockError> {
             Ok(())
         }
 

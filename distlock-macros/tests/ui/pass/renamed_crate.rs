@@ -5,7 +5,7 @@ mod framework {
     pub use distlock as locks;
 }
 
-use framework::locks::{LockError, assert_held, distributed_lock};
+use framework::locks::{LockError, assert_held, distributed_lock, idempotent};
 
 #[distributed_lock(key = "order:<id>", crate = crate::framework::locks)]
 async fn ship(id: u64) -> Result<u64, LockError> {
@@ -18,6 +18,11 @@ async fn ship_from_stock(id: u64) -> Result<u64, LockError> {
     Ok(id)
 }
 
+#[idempotent(key = "order:<id>", crate = crate::framework::locks)]
+async fn ship_once(id: u64) -> Result<u64, LockError> {
+    Ok(id)
+}
+
 fn main() {
-    drop((ship(1), ship_from_stock(1)));
+    drop((ship(1), ship_from_stock(1), ship_once(1)));
 }

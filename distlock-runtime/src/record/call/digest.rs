@@ -20,13 +20,20 @@ const CURRENT: u16 = 1;
 
 /// The fingerprints of a value.
 pub(super) fn of(about: &(impl Serialize + ?Sized)) -> Result<Fingerprints, LockError> {
-    let value = serde_json::to_value(about).map_err(|error| {
+    value(about).map(|value| of_value(&value))
+}
+
+pub(super) fn of_value(value: &Value) -> Fingerprints {
+    Fingerprints::new(Fingerprint { version: CURRENT, digest: version_1(value) })
+}
+
+pub(super) fn value(about: &(impl Serialize + ?Sized)) -> Result<Value, LockError> {
+    serde_json::to_value(about).map_err(|error| {
         LockError::new(ErrorKind::Config, "claim")
             .detail("the fingerprint's value can't be written as JSON")
             .caused_by(error)
             .remedy("take the parts of it that can")
-    })?;
-    Ok(Fingerprints::new(Fingerprint { version: CURRENT, digest: version_1(&value) }))
+    })
 }
 
 fn version_1(value: &Value) -> [u8; 32] {

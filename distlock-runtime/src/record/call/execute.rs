@@ -10,7 +10,7 @@ use std::task::Poll;
 use tracing::{Instrument, Span, field};
 
 use super::policy::Options;
-use super::stored::Codec;
+use super::stored::Kept;
 use crate::backend::{RecordKey, Settlement};
 use crate::error::{ErrorKind, LockError};
 use crate::key::LockKey;
@@ -133,15 +133,14 @@ impl Prepared {
     }
 }
 
-/// Runs the work if the key is new, else gives what is kept. The outer error is the call's own.
-pub(crate) async fn execute<T, E, F, C>(
+/// Runs the work if the key is new, else gives what is kept. The error is the call's own.
+pub(crate) async fn execute<R, F>(
     call: Prepared,
-    codec: C,
+    codec: Kept<R>,
     work: impl FnOnce(GuardRef) -> F,
-) -> Result<Result<T, E>, LockError>
+) -> Result<R, LockError>
 where
-    F: Future<Output = Result<T, E>>,
-    C: Codec<T, E>,
+    F: Future<Output = R>,
 {
     let span = call_span(&call);
     let template = call.options.template;
@@ -158,15 +157,14 @@ where
     outcome.map(|(result, _)| result)
 }
 
-async fn attempt<T, E, F, C>(
+async fn attempt<R, F>(
     call: Prepared,
-    codec: C,
+    codec: Kept<R>,
     work: impl FnOnce(GuardRef) -> F,
     span: &Span,
-) -> Result<(Result<T, E>, &'static str), LockError>
+) -> Result<(R, &'static str), LockError>
 where
-    F: Future<Output = Result<T, E>>,
-    C: Codec<T, E>,
+    F: Future<Output = R>,
 {
     let read = |bytes: &[u8]| codec.decode(bytes).map_err(|why| call.unreadable(why));
     let guard = match call.obtain().await? {

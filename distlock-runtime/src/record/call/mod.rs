@@ -1,5 +1,6 @@
 //! Work that runs once for each key, outside of HTTP: consumers of queues, jobs, webhooks that are delivered again.
 
+mod attribute;
 mod digest;
 mod execute;
 mod policy;
@@ -12,15 +13,18 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+pub use self::attribute::{
+    CallArguments, CallSpec, KeepsResult, KeepsValue, ReturnsResult, ReturnsValue, fingerprint_of, idempotent,
+};
 use self::execute::Prepared;
 use self::policy::Options;
 pub use self::policy::{OnCancel, OnFailure};
-use self::stored::{Everything, ValuesOnly};
+use self::stored::Kept;
 use super::fingerprints::Fingerprints;
 use crate::backend::{CrashPolicy, RecordKey};
 use crate::error::LockError;
 use crate::key::LockKey;
-use crate::lock::Shared;
+use crate::lock::{GuardRef, Shared};
 use crate::ttl::Wait;
 
 /// Work that runs at most once for its key, and whose result is kept and given to whoever asks again; made by
@@ -140,13 +144,15 @@ impl Idempotent {
     /// # Cancel safety
     /// Dropped before the work has begun, it leaves nothing. After that [`on_cancel`](Self::on_cancel) decides. Spawn it to
     /// keep it running.
-    pub async fn run<T, E, F>(self, work: F) -> Result<T, E>
+    pub fn run<T, E, F>(self, work: F) -> impl Future<Output = Result<T, E>>
     where
         F: Future<Output = Result<T, E>>,
         T: Serialize + DeserializeOwned,
         E: From<LockError>,
     {
-        self.run_with(|_| work).await
+        // Boxed once, here: each `async fn` on the way would hold it twice.
+        let work = Box::pin(work);
+        self.run_with(|_| work)
     }
 
     /// As [`run`](Self::run), for work that wants to know its claim: the fencing token for what it writes, its
@@ -160,14 +166,14 @@ impl Idempotent {
     ///
     /// # Cancel safety
     /// As [`run`](Self::run).
-    pub async fn run_with<T, E, F>(self, work: impl FnOnce(crate::lock::GuardRef) -> F) -> Result<T, E>
+    pub async fn run_with<T, E, F>(self, work: impl FnOnce(GuardRef) -> F) -> Result<T, E>
     where
         F: Future<Output = Result<T, E>>,
         T: Serialize + DeserializeOwned,
         E: From<LockError>,
     {
         let prepared = self.prepare()?;
-        execute::execute(prepared, ValuesOnly, work).await?
+        execute::execute(prepared, Kept::values(), work).await?
     }
 
     /// As [`run`](Self::run), but an `Err` of the work is kept and given to whoever asks again, as its value would be.
@@ -180,14 +186,17 @@ impl Idempotent {
     ///
     /// # Cancel safety
     /// As [`run`](Self::run).
-    pub async fn run_keeping_errors<T, E, F>(self, work: F) -> Result<T, E>
+    pub fn run_keeping_errors<T, E, F>(self, work: F) -> impl Future<Output = Result<T, E>>
     where
         F: Future<Output = Result<T, E>>,
         T: Serialize + DeserializeOwned,
         E: From<LockError> + Serialize + DeserializeOwned,
     {
-        let prepared = self.prepare()?;
-        execute::execute(prepared, Everything, |_| work).await?
+        let work = Box::pin(work);
+        async move {
+            let prepared = self.prepare()?;
+            execute::execute(prepared, Kept::results(), |_| work).await?
+        }
     }
 
     /// The name of the call's record, for those who look at records: `Records::look_up`.

@@ -19,54 +19,57 @@ const ERROR: u8 = b'e';
 /// Why stored bytes are no result.
 pub(super) type Unreadable = &'static str;
 
-/// Which results are kept.
-pub(crate) trait Codec<T, E> {
+/// How a result `R` is kept, and whether: two functions, so that nobody but their maker needs to know what `R` is made of.
+#[allow(missing_debug_implementations)] // Lives for one call.
+pub struct Kept<R> {
+    encode: fn(&R) -> Option<serde_json::Result<Bytes>>,
+    decode: fn(&[u8]) -> Result<R, Unreadable>,
+}
+
+impl<T: Serialize + DeserializeOwned, E> Kept<Result<T, E>> {
+    /// Keeps values, not errors.
+    #[must_use]
+    pub fn values() -> Self {
+        Self {
+            encode: |result| result.as_ref().ok().map(|value| written(VALUE, value)),
+            decode: |bytes| match opened(bytes)? {
+                (VALUE, json) => read(json).map(Ok),
+                _ => Err("an error was stored, and this call doesn't keep errors"),
+            },
+        }
+    }
+
+    /// Keeps errors too.
+    #[must_use]
+    pub fn results() -> Self
+    where
+        E: Serialize + DeserializeOwned,
+    {
+        Self {
+            encode: |result| {
+                Some(match result {
+                    Ok(value) => written(VALUE, value),
+                    Err(error) => written(ERROR, error),
+                })
+            },
+            decode: |bytes| match opened(bytes)? {
+                (VALUE, json) => read(json).map(Ok),
+                (ERROR, json) => read(json).map(Err),
+                _ => Err("the stored result is of an unknown kind"),
+            },
+        }
+    }
+}
+
+impl<R> Kept<R> {
     /// The bytes to keep; `None` for a result that isn't kept.
-    fn encode(&self, result: &Result<T, E>) -> Option<serde_json::Result<Bytes>>;
+    pub(super) fn encode(&self, result: &R) -> Option<serde_json::Result<Bytes>> {
+        (self.encode)(result)
+    }
 
     /// The result that was kept.
-    fn decode(&self, bytes: &[u8]) -> Result<Result<T, E>, Unreadable>;
-}
-
-/// Keeps values, not errors.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ValuesOnly;
-
-impl<T: Serialize + DeserializeOwned, E> Codec<T, E> for ValuesOnly {
-    fn encode(&self, result: &Result<T, E>) -> Option<serde_json::Result<Bytes>> {
-        result.as_ref().ok().map(|value| written(VALUE, value))
-    }
-
-    fn decode(&self, bytes: &[u8]) -> Result<Result<T, E>, Unreadable> {
-        match opened(bytes)? {
-            (VALUE, json) => read(json).map(Ok),
-            _ => Err("an error was stored, and this call doesn't keep errors"),
-        }
-    }
-}
-
-/// Keeps errors too.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Everything;
-
-impl<T, E> Codec<T, E> for Everything
-where
-    T: Serialize + DeserializeOwned,
-    E: Serialize + DeserializeOwned,
-{
-    fn encode(&self, result: &Result<T, E>) -> Option<serde_json::Result<Bytes>> {
-        Some(match result {
-            Ok(value) => written(VALUE, value),
-            Err(error) => written(ERROR, error),
-        })
-    }
-
-    fn decode(&self, bytes: &[u8]) -> Result<Result<T, E>, Unreadable> {
-        match opened(bytes)? {
-            (VALUE, json) => read(json).map(Ok),
-            (ERROR, json) => read(json).map(Err),
-            _ => Err("the stored result is of an unknown kind"),
-        }
+    pub(super) fn decode(&self, bytes: &[u8]) -> Result<R, Unreadable> {
+        (self.decode)(bytes)
     }
 }
 
@@ -97,30 +100,28 @@ mod tests {
     #[test]
     fn values_and_errors_round_trip() {
         for result in [Sample::Ok((1, "é".into())), Sample::Err("no".into())] {
-            let bytes = Everything.encode(&result).unwrap().unwrap();
-            assert_eq!(Everything.decode(&bytes), Ok(result));
+            let bytes = Kept::results().encode(&result).unwrap().unwrap();
+            assert_eq!(Kept::results().decode(&bytes), Ok(result));
         }
     }
 
     #[test]
     fn errors_are_kept_only_where_asked_for() {
-        assert!(ValuesOnly.encode(&Sample::Err("no".into())).is_none());
-        let kept = Everything.encode(&Sample::Err("no".into())).unwrap().unwrap();
-        let read: Result<Sample, _> = ValuesOnly.decode(&kept);
-        assert!(read.is_err());
+        assert!(Kept::values().encode(&Sample::Err("no".into())).is_none());
+        let kept = Kept::results().encode(&Sample::Err("no".into())).unwrap().unwrap();
+        assert!(Kept::<Sample>::values().decode(&kept).is_err());
     }
 
     #[test]
     fn the_bytes_of_version_1_stay_what_they_are() {
-        let bytes = ValuesOnly.encode(&Sample::Ok((1, "a".into()))).unwrap().unwrap();
+        let bytes = Kept::values().encode(&Sample::Ok((1, "a".into()))).unwrap().unwrap();
         assert_eq!(&bytes[..], b"\x01v[1,\"a\"]");
     }
 
     #[test]
     fn what_is_not_a_result_is_unreadable() {
         for bytes in [&b""[..], b"\x01", b"\x02v1", b"\x01z1", b"\x01v", b"\x01v\"x\"", b"\x01v1 1"] {
-            let read: Result<Result<u8, String>, _> = Everything.decode(bytes);
-            assert!(read.is_err(), "{bytes:?}");
+            assert!(Kept::<Result<u8, String>>::results().decode(bytes).is_err(), "{bytes:?}");
         }
     }
 }

@@ -33,8 +33,8 @@ pub use engine::LockEvent;
 pub use error::{ErrorKind, Holder, LockError};
 pub use key::{KeyWriter, LockKey, MAX_KEY_BYTES, MAX_RAW_KEY_BYTES};
 pub use lock::{
-    Candidate, Election, Guard, GuardRef, Leadership, MultiGuard, Mutex, MutexAll, NotUpgraded, OnLost,
-    ReadGuard, Run, RwLock, Scoped, Semaphore, Unlocked, WriteGuard, locked_all,
+    Candidate, Election, Guard, GuardRef, Latch, Leadership, MAX_LATCH_COUNT, MultiGuard, Mutex, MutexAll,
+    NotUpgraded, OnLost, ReadGuard, Run, RwLock, Scoped, Semaphore, Unlocked, WriteGuard, locked_all,
 };
 pub use manager::{Events, LockManager, ManagerBuilder, ShutdownReport};
 #[cfg(feature = "seal")]

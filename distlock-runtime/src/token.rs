@@ -132,6 +132,11 @@ impl OwnerId {
         Ok(Self(bytes))
     }
 
+    /// For what happens once for each id.
+    pub(crate) fn as_token(self) -> OwnerToken {
+        OwnerToken(self.0)
+    }
+
     pub(crate) fn unfit(length: usize) -> LockError {
         LockError::new(ErrorKind::Config, "owner")
             .detail(format!("an owner's id has 1 to {MAX_OWNER_BYTES} bytes, this one has {length}"))

@@ -94,7 +94,7 @@
 //! | [getting started](guide::getting_started) | from nothing to a locked function on Redis |
 //! | [the attribute](guide::attribute) | when to use it, how it behaves; every argument is in its [reference](macro@distributed_lock) |
 //! | [guarantees and fencing](guide::guarantees) | what holds under which fault, and how a resource compares tokens |
-//! | [which lock do I need](guide::kinds) | plain, fair, read/write, semaphore, several keys, election |
+//! | [which lock do I need](guide::kinds) | plain, fair, owners, read/write, semaphore, several keys, election, latch |
 //! | [idempotency](guide::idempotency) | one execution for each key, over HTTP and without |
 //! | [configuration](guide::configuration) | URLs, options, defaults |
 //! | [errors](guide::errors) | every code, its cause and its remedy |
@@ -152,10 +152,10 @@ pub use distlock_macros::idempotent;
 #[doc(inline)]
 pub use distlock_runtime::{
     Candidate, Election, ErrorKind, Events, Fault, FencingToken, Guarantees, Guard, GuardRef, Holder,
-    HolderState, KeyWriter, Leadership, LockError, LockEvent, LockKey, LockManager, LockState, MAX_KEY_BYTES,
-    MAX_OWNER_BYTES, MAX_RAW_KEY_BYTES, ManagerBuilder, MultiGuard, Mutex, MutexAll, NotUpgraded, OnLost,
-    OwnerId, OwnerToken, Promise, ReadGuard, Run, RwLock, Scoped, Semaphore, ShutdownReport, Ttl, Unlocked,
-    Wait, WriteGuard,
+    HolderState, KeyWriter, Latch, Leadership, LockError, LockEvent, LockKey, LockManager, LockState,
+    MAX_KEY_BYTES, MAX_LATCH_COUNT, MAX_OWNER_BYTES, MAX_RAW_KEY_BYTES, ManagerBuilder, MultiGuard, Mutex,
+    MutexAll, NotUpgraded, OnLost, OwnerId, OwnerToken, Promise, ReadGuard, Run, RwLock, Scoped, Semaphore,
+    ShutdownReport, Ttl, Unlocked, Wait, WriteGuard,
 };
 
 #[doc(inline)]

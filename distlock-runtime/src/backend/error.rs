@@ -24,7 +24,7 @@ pub enum BackendErrorKind {
     Config,
     /// The key holds a value of another kind; nothing was touched.
     KeyConflict,
-    /// The semaphore has another limit than the request says; nothing was touched.
+    /// The semaphore has another limit, or the latch another number, than the request says; nothing was touched.
     LimitMismatch,
     /// There is no such lease: it lapsed, was released or taken.
     NotHeld,
@@ -109,7 +109,7 @@ impl BackendError {
                 (ErrorKind::KeyConflict, "choose another key or namespace; nothing was changed")
             }
             BackendErrorKind::LimitMismatch => {
-                (ErrorKind::LimitMismatch, "use one limit everywhere, or change it with resize()")
+                (ErrorKind::LimitMismatch, "use one number everywhere, or change a semaphore's with resize()")
             }
             BackendErrorKind::NotHeld => (ErrorKind::NotHeld, ""),
             BackendErrorKind::OutOfMemory => (ErrorKind::OutOfMemory, "give the store memory, or free some"),

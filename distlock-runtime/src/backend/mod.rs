@@ -5,6 +5,7 @@
 
 mod error;
 mod guarantees;
+mod latch;
 pub mod memory;
 mod posted;
 mod record;
@@ -20,6 +21,7 @@ use async_trait::async_trait;
 
 pub use error::{Applied, BackendError, BackendErrorKind};
 pub use guarantees::{Fault, Guarantees, Promise};
+pub use latch::{LatchSpec, LatchStore};
 pub use posted::{PostedRelease, Unreleased};
 pub use record::{
     Claim, ClaimOutcome, CrashPolicy, Fingerprint, Record, RecordKey, RecordLease, RecordState, RecordStore,
@@ -126,6 +128,11 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Background work of the store (notifications), polled by the engine for as long as the manager lives. Reconnects
     /// by itself and returns only if there is nothing to do.
     async fn serve(&self);
+
+    /// The store of count-down latches on the same connections, if there is one.
+    fn latches(self: Arc<Self>) -> Option<Arc<dyn LatchStore>> {
+        None
+    }
 
     /// The store of idempotency records on the same connections, if there is one.
     fn records(self: Arc<Self>) -> Option<Arc<dyn RecordStore>> {

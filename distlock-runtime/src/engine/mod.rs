@@ -31,7 +31,7 @@ pub(crate) use waits::WaitNote;
 use self::background::Job;
 use self::local::LocalQueues;
 use self::waits::Waits;
-use crate::backend::{Backend, HolderState, Mode, RecordLease, RecordStore};
+use crate::backend::{Backend, HolderState, LatchStore, Mode, RecordLease, RecordStore};
 use crate::clock::{Clock, Moment};
 use crate::error::LockError;
 use crate::key::LockKey;
@@ -54,6 +54,7 @@ pub(crate) struct Limits {
 pub(crate) struct Engine {
     backend: Arc<dyn Backend>,
     records: Option<Arc<dyn RecordStore>>,
+    latches: Option<Arc<dyn LatchStore>>,
     clock: Clock,
     label: Arc<str>,
     limits: Limits,
@@ -95,6 +96,7 @@ impl Engine {
         let (jobs, inbox) = mpsc::unbounded_channel();
         let engine = Arc::new(Self {
             records: backend.clone().records(),
+            latches: backend.clone().latches(),
             backend,
             clock,
             label,
@@ -123,6 +125,10 @@ impl Engine {
 
     pub(crate) fn records(&self) -> Option<&Arc<dyn RecordStore>> {
         self.records.as_ref()
+    }
+
+    pub(crate) fn latches(&self) -> Option<&Arc<dyn LatchStore>> {
+        self.latches.as_ref()
     }
 
     pub(crate) fn clock(&self) -> Clock {

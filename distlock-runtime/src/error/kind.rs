@@ -54,9 +54,9 @@ kinds! {
     KeyConflict = "KEY_CONFLICT", "the key is used for something else", retry: false;
     /// `KEY_REUSED`: the idempotency key was used for other arguments before. Choose keys that name the operation.
     KeyReused = "KEY_REUSED", "the key was used for something else before", retry: false;
-    /// `LIMIT_MISMATCH`: the semaphore is in use with another limit. Use one limit everywhere, or change it on purpose with
-    /// `resize`.
-    LimitMismatch = "LIMIT_MISMATCH", "the semaphore has another limit", retry: false;
+    /// `LIMIT_MISMATCH`: the semaphore is in use with another limit, or the latch counts from another number. Use one number
+    /// everywhere; a semaphore's can be changed on purpose with `resize`.
+    LimitMismatch = "LIMIT_MISMATCH", "in use with another limit", retry: false;
     /// `WATCHDOG_RENEWAL_FAILED`: the lease was lost under the holder. Check what was done since, with the fencing token
     /// at the resource.
     Lost = "WATCHDOG_RENEWAL_FAILED", "lock lost", retry: false;

@@ -6,6 +6,7 @@ mod attribute;
 mod budget;
 mod election;
 mod guard;
+mod latch;
 mod multi;
 mod mutex;
 mod options;
@@ -24,6 +25,7 @@ pub use attribute::{
 };
 pub use election::{Candidate, Election, Leadership};
 pub use guard::{Guard, GuardRef, Unlocked};
+pub use latch::{Latch, MAX_LATCH_COUNT};
 pub use multi::{MultiGuard, MutexAll};
 pub use mutex::Mutex;
 pub use options::OnLost;

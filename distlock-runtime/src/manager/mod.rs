@@ -18,7 +18,7 @@ use crate::engine::LockEvent;
 use crate::error::{ErrorKind, LockError};
 use crate::key::LockKey;
 use crate::lock::{
-    self, AsManager, Election, Manager, Mutex, MutexAll, RwLock, Scope, Scoped, Semaphore, Shared,
+    self, AsManager, Election, Latch, Manager, Mutex, MutexAll, RwLock, Scope, Scoped, Semaphore, Shared,
 };
 #[cfg(feature = "idempotent")]
 use crate::record::Idempotent;
@@ -105,6 +105,15 @@ impl LockManager {
         K::Error: Into<LockError>,
     {
         Semaphore::new(self.shared.clone(), key.try_into().map_err(Into::into), limit)
+    }
+
+    /// A latch on a key that opens after `count` counts. Whoever uses it must say the same number.
+    pub fn latch<K>(&self, key: K, count: u32) -> Latch
+    where
+        K: TryInto<LockKey>,
+        K::Error: Into<LockError>,
+    {
+        Latch::new(self.shared.clone(), key.try_into().map_err(Into::into), count)
     }
 
     /// Makes this the manager of every attribute that names none.

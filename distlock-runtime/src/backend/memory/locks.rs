@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::latches::Latch;
 use super::{Bell, CLAIM, LIVE, Owner};
 use crate::backend::{
     AcquireRequest, Attempt, AttemptAll, BackendError, BackendErrorKind, Blocked, Grant, HolderState, Kind,
@@ -15,11 +16,14 @@ use crate::key::LockKey;
 use crate::token::FencingToken;
 
 /// A table of fewer locks isn't swept.
-const SMALL: usize = 1024;
+pub(super) const SMALL: usize = 1024;
 
 #[derive(Default)]
 pub(super) struct Table {
     locks: HashMap<LockKey, Lock, foldhash::fast::RandomState>,
+    pub(super) latches: HashMap<LockKey, Latch, foldhash::fast::RandomState>,
+    /// How many latches there were after the last sweep.
+    pub(super) latches_left: usize,
     last_token: u64,
     /// How many locks there were after the last sweep.
     swept_to: usize,
@@ -158,6 +162,7 @@ impl Table {
         now: Moment,
     ) -> Result<Attempt, BackendError> {
         self.sweep(now);
+        self.check_latch(&request.key, now)?;
         let kind = request.mode.kind();
         let lock = self.locks.entry(request.key.clone()).or_insert_with(|| Lock::new(kind));
         lock.settle(now);
@@ -200,6 +205,7 @@ impl Table {
         now: Moment,
     ) -> Result<AttemptAll, BackendError> {
         for (index, request) in requests.iter().enumerate() {
+            self.check_latch(&request.key, now)?;
             let Some(lock) = self.locks.get_mut(&request.key) else { continue };
             lock.settle(now);
             let mine = lock.held.iter().any(|held| held.owner == request.owner);
@@ -232,6 +238,13 @@ impl Table {
         let token = FencingToken::new(self.last_token + 1);
         self.last_token += u64::from(tokens);
         Grant { sent: now, token, tokens }
+    }
+
+    /// The kind of the lock that is held or waited for under this name.
+    pub(super) fn in_use(&mut self, key: &LockKey, now: Moment) -> Option<Kind> {
+        let lock = self.locks.get_mut(key)?;
+        lock.settle(now);
+        (!lock.is_empty()).then_some(lock.kind)
     }
 
     pub(super) fn convert(

@@ -3,6 +3,7 @@
 //! Leases expire by the clock, waiters stand in a queue with deadlines, and a release hands the lock to the head, as on
 //! a server; only the server is missing.
 
+mod latches;
 mod locks;
 mod records;
 
@@ -17,7 +18,7 @@ use tokio::sync::Notify;
 use self::locks::Table;
 use self::records::Records;
 use super::{
-    AcquireRequest, Attempt, AttemptAll, Backend, BackendError, Blocked, Guarantees, HolderState,
+    AcquireRequest, Attempt, AttemptAll, Backend, BackendError, Blocked, Guarantees, HolderState, LatchStore,
     LeaseHandle, LockState, Mode, PostedRelease, Promise, RecordStore, Released, Renewal, Turn, Warning,
 };
 use crate::clock::Clock;
@@ -189,6 +190,10 @@ impl Backend for MemoryBackend {
     }
 
     async fn serve(&self) {}
+
+    fn latches(self: Arc<Self>) -> Option<Arc<dyn LatchStore>> {
+        Some(self)
+    }
 
     fn records(self: Arc<Self>) -> Option<Arc<dyn RecordStore>> {
         Some(self)

@@ -7,7 +7,7 @@
 //! | `connection/` | one connection per runtime, batching |
 //! | `keys`, `slot`, `value` | names and values in the store |
 //! | `script`, `lua/`, `calls` | the scripts, and the commands that call them |
-//! | `locks`, `together`, `shares`, `admin`, `check`, `records` | the operations |
+//! | `locks`, `together`, `shares`, `latches`, `admin`, `check`, `records` | the operations |
 //! | `serve`, `wakeups`, `contention` | waiting: the subscription, who waits, which keys are busy |
 //! | `error` | from replies to error classes |
 
@@ -19,6 +19,7 @@ mod contention;
 mod endpoint;
 mod error;
 mod keys;
+mod latches;
 mod locks;
 mod options;
 mod records;
@@ -44,7 +45,7 @@ use self::contention::Contention;
 use self::keys::Namespace;
 use self::wakeups::Wakeups;
 use super::{
-    AcquireRequest, Attempt, AttemptAll, Backend, BackendError, Blocked, Guarantees, HolderState,
+    AcquireRequest, Attempt, AttemptAll, Backend, BackendError, Blocked, Guarantees, HolderState, LatchStore,
     LeaseHandle, LockState, Mode, PostedRelease, Promise, RecordStore, Released, Renewal, Turn, Warning,
 };
 use crate::clock::Clock;
@@ -164,6 +165,10 @@ impl Backend for RedisBackend {
 
     async fn serve(&self) {
         self.listen().await;
+    }
+
+    fn latches(self: Arc<Self>) -> Option<Arc<dyn LatchStore>> {
+        Some(self)
     }
 
     fn records(self: Arc<Self>) -> Option<Arc<dyn RecordStore>> {

@@ -51,6 +51,8 @@ pub(super) static FAIR: Script = script!("fair": "draw", "line", "queue", "hand_
 pub(super) static FORCE_RELEASE: Script =
     script!("force_release": "line", "queue", "hand_on", "force_release");
 pub(super) static INSPECT: Script = script!("inspect": "queue", "inspect");
+pub(super) static LATCH_COUNT_DOWN: Script = script!("latch_count_down": "latch", "latch_count_down");
+pub(super) static LATCH_LOOK: Script = script!("latch_look": "latch", "latch_look");
 pub(super) static RELEASE: Script = script!("release": "release", "line", "queue", "hand_on", "released");
 pub(super) static RENEW: Script = script!("renew": "renew");
 pub(super) static SHARE_ACQUIRE: Script =

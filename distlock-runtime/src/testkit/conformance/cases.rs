@@ -136,6 +136,14 @@ macro_rules! __conformance_cases {
                 an_owners_holds_are_taken_by_force,
                 an_owners_hold_dropped_at_every_poll_leaves_nothing,
             ]
+            latches: [
+                a_latch_opens_with_the_last_count,
+                a_repeated_count_counts_once,
+                another_number_or_kind_is_refused,
+                a_latch_is_forgotten_after_its_retention,
+                a_wait_dropped_at_every_poll_leaves_the_latch,
+                random_counts_are_those_of_a_number_and_a_set,
+            ]
             managers: [
                 a_manager_shows_what_it_knows_of_a_lock,
                 events_tell_what_happened,

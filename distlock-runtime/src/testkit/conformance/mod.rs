@@ -44,6 +44,7 @@ mod attempts;
 mod cases;
 mod guards;
 mod kinds;
+mod latches;
 mod leases;
 mod loss;
 mod managers;
@@ -82,6 +83,11 @@ pub trait Store: Send + Sync {
 
     /// Whether the store keeps idempotency records.
     fn has_records(&self) -> bool {
+        true
+    }
+
+    /// Whether the store has count-down latches.
+    fn has_latches(&self) -> bool {
         true
     }
 

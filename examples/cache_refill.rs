@@ -4,6 +4,7 @@
 //! ```sh
 //! cargo run --example cache-refill
 //! DISTLOCK_URL=redis://127.0.0.1:6379 cargo run --example cache-refill
+//! cargo run --example cache-refill -- --alone     # without a lock in common: it must notice
 //! ```
 
 use std::{
@@ -65,19 +66,22 @@ async fn main() -> anyhow::Result<()> {
 
     let mut requests = JoinSet::new();
     for _ in 0..50 {
-        let (locks, cache) = (locks.clone(), Arc::clone(&cache));
+        let (locks, cache) = (examples::shared(&locks).await?, Arc::clone(&cache));
         requests.spawn(async move { prices(&locks, &cache).await });
     }
-    let (mut served, mut refilled) = (0, 0);
+    let (mut served, mut refilled, mut others) = (0, 0, 0);
     while let Some(request) = requests.join_next().await {
         let (entry, did_it) = request??;
         served += 1;
         refilled += u32::from(did_it);
+        others += u32::from(entry != "prices, computed 1 times");
         if did_it {
             println!("one request refilled the cache: {entry}");
         }
     }
-    println!("summary requests={served} refills={refilled}");
-    ensure!(refilled == 1, "{refilled} requests refilled the cache");
+    let computed = cache.refills.load(Ordering::SeqCst);
+    println!("summary requests={served} refills={computed}");
+    ensure!(refilled == 1 && computed == 1, "{computed} requests refilled the cache: a stampede");
+    ensure!(served == 50 && others == 0, "{others} of {served} requests got something else than that result");
     Ok(())
 }

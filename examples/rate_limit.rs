@@ -4,6 +4,7 @@
 //! ```sh
 //! cargo run --example rate-limit
 //! DISTLOCK_URL=redis://127.0.0.1:6379 cargo run --example rate-limit     # in several terminals at once
+//! cargo run --example rate-limit -- --alone     # without a lock in common: it must notice
 //! ```
 
 use std::{
@@ -33,13 +34,12 @@ async fn call_partner(number: u32, weight: u32) {
 async fn main() -> anyhow::Result<()> {
     let url = std::env::var("DISTLOCK_URL").unwrap_or_else(|_| "memory:".to_owned());
     let locks = LockManager::connect(&url).await?;
-    let partner = locks.semaphore("partner", LIMIT).wait(Duration::from_secs(60));
-
     let mut calls = JoinSet::new();
     for number in 1..=15 {
         let weight = if number % 5 == 0 { 2 } else { 1 };
-        let partner = partner.clone();
+        let locks = examples::shared(&locks).await?;
         calls.spawn(async move {
+            let partner = locks.semaphore("partner", LIMIT).wait(Duration::from_secs(60));
             // If the permits are lost (the store was away for too long), the call is stopped.
             partner.acquire_many(weight).await?.run(call_partner(number, weight)).await
         });

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`server`] | real servers on free loopback ports, with admin helpers |
 //! | [`proxy`] | a RESP-aware proxy that puts faults between client and server |
+//! | [`example`] | the examples, as programs |
 //! | [`procs`] | child processes that can be stopped and killed |
 //! | [`history`] | the record of who held what when, and its judge |
 //! | [`linear`] | whether a history of concurrent operations has a right order |
@@ -14,6 +15,7 @@
 //! | [`soak`] | how long the long runs run |
 
 pub mod contend;
+pub mod example;
 pub mod history;
 pub mod linear;
 pub mod naive;

@@ -3,14 +3,15 @@
 
 use std::{
     collections::HashMap,
-    path::{Path, PathBuf},
-    process::{Command, ExitStatus, Output},
+    path::PathBuf,
+    process::{Command, ExitStatus},
     sync::LazyLock,
     time::Duration,
 };
 
 use bytes::Bytes;
 use distlock_tests::{
+    example,
     procs::Worker,
     server::{RedisOptions, RedisServer},
 };
@@ -25,40 +26,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Keys of one run; the last is shared by all processes of a period.
 const KEYS: usize = 16;
 
-/// The program, built as `cargo run --example orders` builds it: cargo gives a test no path to another package's example.
-static ORDERS: LazyLock<PathBuf> = LazyLock::new(|| {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--example", "orders", "--message-format", "json-render-diagnostics"]);
-    cargo.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap());
-    // What cargo tells this test about its own package would make build scripts run again.
-    for (name, _) in std::env::vars_os() {
-        let told = name.to_string_lossy();
-        if told.starts_with("CARGO_PKG_") || told.starts_with("CARGO_MANIFEST_") {
-            cargo.env_remove(name);
-        }
-    }
-    if !cfg!(debug_assertions) {
-        cargo.arg("--release");
-    }
-    let Output { status, stdout, stderr } = cargo.output().expect("cargo runs");
-    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
-    let messages = String::from_utf8(stdout).unwrap();
-    let artifact = messages
-        .lines()
-        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
-        .find(|message| message["target"]["name"] == "orders" && message["executable"].is_string());
-    artifact.expect("cargo names what it built")["executable"].as_str().unwrap().into()
-});
+static ORDERS: LazyLock<PathBuf> = LazyLock::new(|| example::build("orders"));
 
 fn start(url: Option<&str>, arguments: &[&str]) -> Worker {
-    // `env` becomes the program, so the worker's process is the program's.
-    let mut line = match url {
-        Some(url) => vec![format!("DISTLOCK_URL={url}")],
-        None => vec!["-u".to_owned(), "DISTLOCK_URL".to_owned()],
-    };
-    line.push(ORDERS.to_str().unwrap().to_owned());
-    line.extend(arguments.iter().map(|argument| (*argument).to_owned()));
-    Worker::spawn("env", line).unwrap()
+    example::start(&ORDERS, url, arguments)
 }
 
 /// How a run ended and what it said.

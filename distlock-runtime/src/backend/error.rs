@@ -26,6 +26,8 @@ pub enum BackendErrorKind {
     KeyConflict,
     /// The semaphore has another limit, or the latch another number, than the request says; nothing was touched.
     LimitMismatch,
+    /// Too few of the store's nodes agreed.
+    NoQuorum,
     /// There is no such lease: it lapsed, was released or taken.
     NotHeld,
     /// The store is out of memory for writes.
@@ -97,7 +99,7 @@ impl BackendError {
     /// Whether trying again soon makes sense.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        self.kind == BackendErrorKind::Unavailable
+        matches!(self.kind, BackendErrorKind::NoQuorum | BackendErrorKind::Unavailable)
     }
 
     /// The error that users see.
@@ -111,6 +113,10 @@ impl BackendError {
             BackendErrorKind::LimitMismatch => {
                 (ErrorKind::LimitMismatch, "use one number everywhere, or change a semaphore's with resize()")
             }
+            BackendErrorKind::NoQuorum => (
+                ErrorKind::Quorum,
+                "see which nodes are down; a majority must answer within the node's budget",
+            ),
             BackendErrorKind::NotHeld => (ErrorKind::NotHeld, ""),
             BackendErrorKind::OutOfMemory => (ErrorKind::OutOfMemory, "give the store memory, or free some"),
             BackendErrorKind::Permission => {

@@ -82,20 +82,68 @@ impl fmt::Display for Promise {
     }
 }
 
-/// A store's promises.
+/// What not every store can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Capability {
+    /// Waiters stand in line in the store, over processes, and are told when it is their turn.
+    Queue,
+    /// Fair locks: first come, first served over processes.
+    Fair,
+    /// Read/write locks.
+    ReadWrite,
+    /// Semaphores.
+    Semaphore,
+    /// Idempotency records.
+    Records,
+}
+
+impl Capability {
+    /// Every one, in the table's order.
+    pub const ALL: &'static [Self] =
+        &[Self::Queue, Self::Fair, Self::ReadWrite, Self::Semaphore, Self::Records];
+}
+
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Queue => "waiting in line over processes",
+            Self::Fair => "fair locks",
+            Self::ReadWrite => "read/write locks",
+            Self::Semaphore => "semaphores",
+            Self::Records => "idempotency records",
+        })
+    }
+}
+
+/// A store's promises, and what it can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Guarantees {
     /// The store and its topology, as the table's column head.
     pub store: &'static str,
     promises: [Promise; Fault::ALL.len()],
+    lacks: &'static [Capability],
 }
 
 impl Guarantees {
     /// One promise a fault, in the order of [`Fault::ALL`].
     #[must_use]
     pub const fn new(store: &'static str, promises: [Promise; Fault::ALL.len()]) -> Self {
-        Self { store, promises }
+        Self { store, promises, lacks: &[] }
+    }
+
+    /// The store can't do these; asked for one, it says `UNSUPPORTED`.
+    #[must_use]
+    pub const fn without(mut self, lacks: &'static [Capability]) -> Self {
+        self.lacks = lacks;
+        self
+    }
+
+    /// Whether the store can do this.
+    #[must_use]
+    pub fn can(&self, capability: Capability) -> bool {
+        !self.lacks.contains(&capability)
     }
 
     /// What holds under this fault.
@@ -118,6 +166,25 @@ impl Guarantees {
             text.push_str(&format!("\n| {fault} |"));
             for store in stores {
                 text.push_str(&format!(" {} |", store.under(*fault)));
+            }
+        }
+        text.push('\n');
+        text
+    }
+
+    /// The Markdown table of what several stores can do.
+    #[must_use]
+    pub fn capabilities(stores: &[Self]) -> String {
+        let mut text = String::from("| can do |");
+        for store in stores {
+            text.push_str(&format!(" {} |", store.store));
+        }
+        text.push_str("\n|---|");
+        text.push_str(&"---|".repeat(stores.len()));
+        for capability in Capability::ALL {
+            text.push_str(&format!("\n| {capability} |"));
+            for store in stores {
+                text.push_str(if store.can(*capability) { " yes |" } else { " no |" });
             }
         }
         text.push('\n');

@@ -11,6 +11,8 @@ mod posted;
 mod record;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "redis")]
+pub mod redlock;
 mod request;
 
 use std::fmt;
@@ -20,7 +22,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 pub use error::{Applied, BackendError, BackendErrorKind};
-pub use guarantees::{Fault, Guarantees, Promise};
+pub use guarantees::{Capability, Fault, Guarantees, Promise};
 pub use latch::{LatchSpec, LatchStore};
 pub use posted::{PostedRelease, Unreleased};
 pub use record::{

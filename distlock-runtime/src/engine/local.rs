@@ -310,11 +310,11 @@ impl Engine {
         Some(Holder { remaining: holder.remaining.map(|rest| rest.saturating_sub(passed)), ..holder })
     }
 
-    /// The lease that this process has on the key, and how many tasks wait behind it here.
-    pub(crate) fn local_state(&self, key: &LockKey) -> Option<(Option<Arc<Lease>>, usize)> {
+    /// The lease that this process has on the key, how many tasks wait behind it here, and whether one asks the store.
+    pub(crate) fn local_state(&self, key: &LockKey) -> Option<(Option<Arc<Lease>>, usize, bool)> {
         let shard = self.queues.shard(key);
         let queue = &shard.slots.get(key)?.queue;
-        Some((queue.tenure().map(|tenure| tenure.lease.clone()), queue.waiting()))
+        Some((queue.tenure().map(|tenure| tenure.lease.clone()), queue.waiting(), queue.is_acquiring()))
     }
 
     /// Undoes an attempt that may arrive after the lease is over, once what must be done before is done and the lock

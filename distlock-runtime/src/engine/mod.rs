@@ -268,7 +268,7 @@ impl Engine {
     /// A lock was taken by force: a holder in this process learns of it at once.
     pub(crate) fn forced(self: &Arc<Self>, key: &LockKey, holder: &HolderState, reason: &str) {
         self.emit(|| LockEvent::Forced { key: key.clone(), reason: reason.to_owned() });
-        if let Some((Some(lease), _)) = self.local_state(key)
+        if let Some((Some(lease), ..)) = self.local_state(key)
             && holder.owner == Some(lease.owner)
         {
             self.lose_lease(&lease, Loss::Gone);

@@ -26,7 +26,8 @@ pub(super) fn open(url: &str, builder: &ManagerBuilder) -> Result<Opened, LockEr
     match scheme {
         "memory" => memory(url, &label, builder),
         "redis" | "rediss" | "redis+unix" => redis(url, label, builder),
-        "redis+sentinel" | "redis+cluster" | "redlock" | "etcd" | "zookeeper" | "postgres" | "postgresql" => {
+        "redlock" => redlock(url, label, builder),
+        "redis+sentinel" | "redis+cluster" | "etcd" | "zookeeper" | "postgres" | "postgresql" => {
             Err(wrong(format!("this version has no {scheme}: store"), KNOWN))
         }
         _ if is_host_and_port(url) => {
@@ -34,13 +35,13 @@ pub(super) fn open(url: &str, builder: &ManagerBuilder) -> Result<Opened, LockEr
         }
         "" => Err(wrong(
             "the store's URL has no scheme".to_owned(),
-            "start it with memory:, redis://, rediss:// or redis+unix://",
+            "start it with memory:, redis://, rediss://, redis+unix:// or redlock://",
         )),
         other => Err(wrong(format!("unknown scheme \"{other}\" in the store's URL"), KNOWN)),
     }
 }
 
-const KNOWN: &str = "use memory:, redis://, rediss:// or redis+unix://";
+const KNOWN: &str = "use memory:, redis://, rediss://, redis+unix:// or redlock://";
 
 /// `127.0.0.1:6379`, and nothing that could be a secret.
 fn is_host_and_port(url: &str) -> bool {
@@ -73,6 +74,21 @@ fn redis(url: &str, label: String, builder: &ManagerBuilder) -> Result<Opened, L
     let backend = RedisBackend::open(&options, builder.clock).map_err(failed)?;
     Ok(Opened { backend, label: options.value_label() })
 }
+
+#[cfg(feature = "redis")]
+fn redlock(url: &str, label: String, builder: &ManagerBuilder) -> Result<Opened, LockError> {
+    use crate::backend::redlock::{RedlockBackend, RedlockOptions};
+    let failed = |error: crate::backend::BackendError| error.into_lock_error("connect", None);
+    let mut options = RedlockOptions::from_url(url).map_err(failed)?.or_label(&label);
+    if let Some(namespace) = &builder.namespace {
+        options = options.or_namespace(namespace);
+    }
+    let backend = RedlockBackend::open(&options, builder.clock).map_err(failed)?;
+    Ok(Opened { backend, label })
+}
+
+#[cfg(not(feature = "redis"))]
+use redis as redlock;
 
 #[cfg(not(feature = "redis"))]
 fn redis(_: &str, _: String, _: &ManagerBuilder) -> Result<Opened, LockError> {

@@ -13,7 +13,7 @@ use tokio::sync::broadcast;
 pub use builder::ManagerBuilder;
 pub use shutdown::ShutdownReport;
 
-use crate::backend::{BackendError, Guarantees, HolderState, LockState};
+use crate::backend::{BackendError, Capability, Guarantees, HolderState, LockState};
 use crate::engine::LockEvent;
 use crate::error::{ErrorKind, LockError};
 use crate::key::LockKey;
@@ -42,6 +42,7 @@ impl LockManager {
     /// |---|---|
     /// | `memory:` | in this process, **a store of its own for each manager**: two managers don't see each other's locks |
     /// | `memory:name` | in this process, shared by all managers that open this name |
+    /// | `redlock://…` | a majority of 3 to 9 independent Redis servers; the parameters are those of `RedlockOptions::from_url` |
     /// | `redis://…`, `rediss://…`, `redis+unix://…` | a Redis server; the parameters are those of `RedisOptions::from_url` |
     ///
     /// # Errors
@@ -273,9 +274,12 @@ impl LockManager {
 
     fn with_local(&self, mut state: LockState) -> LockState {
         let engine = &self.shared.engine;
-        let Some((lease, waiting)) = engine.local_state(&state.key) else { return state };
+        let Some((lease, waiting, asks)) = engine.local_state(&state.key) else { return state };
         // The process stands in the store's queue with one entry at most; its other tasks are behind that.
         state.waiters += waiting as u64;
+        if asks && !self.guarantees().can(Capability::Queue) {
+            state.waiters += 1;
+        }
         if let (Some(holder), Some(lease), Some(view)) =
             (&mut state.holder, lease, engine.local_view(&state.key).filter(|view| !view.is_over()))
             && holder.owner == Some(lease.owner)

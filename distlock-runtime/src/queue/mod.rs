@@ -212,6 +212,11 @@ impl<L: Clone, W> KeyQueue<L, W> {
         }
     }
 
+    /// Whether a task asks the store.
+    pub(crate) fn is_acquiring(&self) -> bool {
+        matches!(self.phase, Phase::Acquiring { .. })
+    }
+
     /// A task wants the lock. `most` bounds the waiters; `None` for a task that doesn't wait. `mailbox` is where a
     /// waiting task gets its news.
     pub(crate) fn enter(

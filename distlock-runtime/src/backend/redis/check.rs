@@ -48,7 +48,7 @@ impl RedisBackend {
         Ok(configured.or_else(|| info.get(&name.replace('-', "_")).cloned()).unwrap_or_default())
     }
 
-    async fn info(&self, section: &str) -> Result<HashMap<String, String>, BackendError> {
+    pub(super) async fn info(&self, section: &str) -> Result<HashMap<String, String>, BackendError> {
         let asked = self
             .ask(|| {
                 let mut command = redis::cmd("INFO");

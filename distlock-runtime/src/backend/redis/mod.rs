@@ -9,6 +9,7 @@
 //! | `script`, `lua/`, `calls` | the scripts, and the commands that call them |
 //! | `locks`, `together`, `shares`, `latches`, `admin`, `check`, `records` | the operations |
 //! | `serve`, `wakeups`, `contention` | waiting: the subscription, who waits, which keys are busy |
+//! | `member` | what a group of servers asks each |
 //! | `error` | from replies to error classes |
 
 mod admin;
@@ -21,6 +22,7 @@ mod error;
 mod keys;
 mod latches;
 mod locks;
+mod member;
 mod options;
 mod records;
 mod script;

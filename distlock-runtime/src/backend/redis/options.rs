@@ -184,7 +184,7 @@ impl RedisOptions {
     }
 
     /// Where the server is, without credentials.
-    pub(super) fn address(&self) -> String {
+    pub(in crate::backend) fn address(&self) -> String {
         match &self.address {
             Address::Tcp { host, port, .. } if host.contains(':') => format!("[{host}]:{port}"),
             Address::Tcp { host, port, .. } => format!("{host}:{port}"),

@@ -53,6 +53,7 @@ pub(super) static FORCE_RELEASE: Script =
 pub(super) static INSPECT: Script = script!("inspect": "queue", "inspect");
 pub(super) static LATCH_COUNT_DOWN: Script = script!("latch_count_down": "latch", "latch_count_down");
 pub(super) static LATCH_LOOK: Script = script!("latch_look": "latch", "latch_look");
+pub(super) static RAISE: Script = script!("raise": "raise");
 pub(super) static RELEASE: Script = script!("release": "release", "line", "queue", "hand_on", "released");
 pub(super) static RENEW: Script = script!("renew": "renew");
 pub(super) static SHARE_ACQUIRE: Script =

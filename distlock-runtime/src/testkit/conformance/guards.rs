@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::Store;
 use super::tools::{OnDrop, eventually, free, fresh_key, in_time, lock, manager, ms};
+use crate::backend::Capability;
 use crate::error::ErrorKind;
 use crate::lock::{Guard, Unlocked};
 use crate::manager::LockManager;
@@ -174,6 +175,9 @@ pub async fn hold_at_least_keeps_the_lock_taken(store: &impl Store) {
 pub async fn a_shutdown_keeps_what_must_be_held(store: &impl Store) {
     let two = manager(store, "two").await;
     for fair in [false, true] {
+        if fair && !two.guarantees().can(Capability::Fair) {
+            continue;
+        }
         let one = manager(store, "one").await;
         let key = fresh_key("least");
         let lock = one.mutex(&key).ttl(ms(5_000)).hold_at_least(ms(1_200));

@@ -41,6 +41,7 @@
 
 mod admin;
 mod attempts;
+mod capabilities;
 mod cases;
 mod guards;
 mod kinds;
@@ -66,6 +67,7 @@ use async_trait::async_trait;
 use crate::backend::Backend;
 use crate::key::LockKey;
 
+pub use capabilities::concerns;
 pub use runner::{conformance, run};
 
 /// A store under test.

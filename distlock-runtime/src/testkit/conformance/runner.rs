@@ -44,7 +44,9 @@ macro_rules! __conformance_tests {
             fn $case() {
                 $crate::testkit::conformance::run(async {
                     let store = $store;
-                    $crate::testkit::conformance::$case(&store).await;
+                    if $crate::testkit::conformance::concerns(&store, stringify!($case)).await {
+                        $crate::testkit::conformance::$case(&store).await;
+                    }
                 });
             }
         )*

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::{
@@ -49,6 +49,7 @@ pub(in super::super) struct Dialer {
     clock: Clock,
     /// The server has no RESP3: don't ask again for what can't be had.
     no_pushes: AtomicBool,
+    opened: AtomicU64,
 }
 
 impl Dialer {
@@ -58,11 +59,16 @@ impl Dialer {
         limit: Duration,
         clock: Clock,
     ) -> Self {
-        Self { info, address, limit, clock, no_pushes: AtomicBool::new(false) }
+        Self { info, address, limit, clock, no_pushes: AtomicBool::new(false), opened: AtomicU64::new(0) }
     }
 
     pub(super) fn address(&self) -> &str {
         &self.address
+    }
+
+    /// How many connections were opened so far.
+    pub(super) fn opened(&self) -> u64 {
+        self.opened.load(Ordering::Acquire)
     }
 
     /// Opens a connection whose tasks run on the calling runtime.
@@ -113,6 +119,7 @@ impl Dialer {
             let pong = tokio::time::timeout(self.limit, connection.send_packed_command(&ping));
             pong.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         }
+        self.opened.fetch_add(1, Ordering::AcqRel);
         Ok(Lane::start(connection, retirement, self.clock, pushes.is_some()))
     }
 }

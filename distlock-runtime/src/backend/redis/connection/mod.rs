@@ -63,6 +63,11 @@ impl Connections {
         self.dialer.address()
     }
 
+    /// How many connections were opened so far.
+    pub(super) fn opened(&self) -> u64 {
+        self.dialer.opened()
+    }
+
     /// Runs a script. `build` makes the call anew for each time that it has to be sent.
     pub(super) async fn run(
         &self,

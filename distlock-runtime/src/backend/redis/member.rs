@@ -1,0 +1,42 @@
+//! What a group of servers asks each of its members, beside the operations of a store.
+
+use std::time::Duration;
+
+use super::{RedisBackend, script};
+use crate::backend::BackendError;
+use crate::key::LockKey;
+use crate::token::FencingToken;
+
+impl RedisBackend {
+    /// Where the server is, without credentials.
+    pub(in crate::backend) fn address(&self) -> &str {
+        self.connections.address()
+    }
+
+    /// Raises the lock's token counter to this token, if it is lower.
+    pub(in crate::backend) async fn raise(
+        &self,
+        key: &LockKey,
+        token: FencingToken,
+    ) -> Result<(), BackendError> {
+        let call = || {
+            let names = self.namespace.lock(key);
+            let mut call = script::RAISE.call(1, 1, 160);
+            names.counter(&mut call);
+            call.arg(token.get());
+            call
+        };
+        self.connections.run(&script::RAISE, call).await.map(drop)
+    }
+
+    /// Counts the connections that were opened: another number means that the server may have restarted.
+    pub(in crate::backend) fn connection(&self) -> u64 {
+        self.connections.opened()
+    }
+
+    /// For how long the server has been running. Whole seconds, rounded down.
+    pub(in crate::backend) async fn uptime(&self) -> Result<Duration, BackendError> {
+        let seconds = self.info("server").await?.get("uptime_in_seconds").and_then(|text| text.parse().ok());
+        Ok(Duration::from_secs(seconds.unwrap_or_default()))
+    }
+}

@@ -1,0 +1,83 @@
+//! Which cases concern a store that can't do everything; what it can't do, it must refuse.
+
+use super::Store;
+use super::tools::{fresh_key, manager};
+use crate::backend::Capability;
+use crate::error::ErrorKind;
+
+/// Cases that need more than an exclusive lock.
+const NEEDS: &[(Capability, &[&str])] = &[
+    (
+        Capability::Queue,
+        &[
+            "waiters_are_served_in_order_and_repeats_keep_their_place",
+            "a_release_wakes_the_waiter",
+            "a_release_before_the_wait_is_not_missed",
+            "every_wait_is_bounded",
+            "a_dead_waiter_loses_its_place",
+            "a_cancelled_waiter_makes_room",
+            "a_lock_that_was_handed_on_has_its_full_ttl",
+            "inspect_tells_holder_and_waiters",
+            "force_release_takes_and_hands_on",
+            "a_manager_shows_what_it_knows_of_a_lock",
+            "one_candidate_leads_at_a_time",
+            "several_wait_together_within_one_budget",
+        ],
+    ),
+    (Capability::Fair, &["fair_waiters_are_served_in_order_of_arrival", "fair_and_plain_exclude_each_other"]),
+    (
+        Capability::ReadWrite,
+        &[
+            "readers_share_and_a_writer_excludes",
+            "a_waiting_writer_is_not_passed_by",
+            "a_dead_readers_share_lapses_alone",
+            "shares_are_converted_without_a_gap",
+            "two_kinds_on_one_key_are_a_conflict",
+            "a_share_dropped_at_every_poll_leaves_nothing",
+        ],
+    ),
+    (
+        Capability::Semaphore,
+        &[
+            "permits_never_exceed_the_limit",
+            "a_heavy_hold_is_not_passed_by",
+            "permits_of_a_dead_holder_come_back",
+            "limits_are_changed_on_purpose_only",
+        ],
+    ),
+];
+
+/// Whether the store does what this case is about, by its own [`guarantees`](crate::backend::Backend::guarantees). If it doesn't,
+/// it must say `UNSUPPORTED` when it is asked for it, which is checked instead.
+///
+/// # Panics
+/// When it doesn't refuse.
+pub async fn concerns(store: &impl Store, case: &str) -> bool {
+    let Some((capability, _)) = NEEDS.iter().find(|(_, cases)| cases.contains(&case)) else { return true };
+    let guarantees = store.backend("capabilities").await.guarantees();
+    if guarantees.can(*capability) {
+        return true;
+    }
+    refuses(store, *capability).await;
+    false
+}
+
+async fn refuses(store: &impl Store, capability: Capability) {
+    let locks = manager(store, "one").await;
+    let key = fresh_key("refused");
+    let refusal = match capability {
+        Capability::Fair => locks.mutex(&key).fair().lock().await.err(),
+        Capability::ReadWrite => {
+            assert!(locks.rw_lock(&key).write().await.is_err(), "a reader is refused, and a writer isn't");
+            locks.rw_lock(&key).read().await.err()
+        }
+        Capability::Semaphore => locks.semaphore(&key, 2).acquire().await.err(),
+        Capability::Records => locks.records().err(),
+        // Nobody asks for a queue: who waits asks again and again instead.
+        Capability::Queue => return,
+    };
+    let refusal =
+        refusal.unwrap_or_else(|| panic!("the store does what it says that it can't: {capability}"));
+    assert_eq!(refusal.kind(), ErrorKind::Unsupported, "{refusal}");
+    assert!(locks.inspect(&key).await.unwrap().holder.is_none());
+}

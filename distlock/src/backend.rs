@@ -4,14 +4,14 @@
 //! [`ManagerBuilder::backend`](crate::ManagerBuilder::backend). The conformance suite in `distlock::testkit` (feature `testkit`) says
 //! whether it does what the rest of the kit relies on.
 
-#[cfg(feature = "redis")]
-#[doc(inline)]
-pub use distlock_runtime::backend::redis;
 #[doc(inline)]
 pub use distlock_runtime::backend::{
-    AcquireRequest, Applied, Attempt, Backend, BackendError, BackendErrorKind, Blocked, Claim, ClaimOutcome,
-    Grant, LeaseHandle, Mode, PostedRelease, RecordLease, RecordStore, Released, Renewal, Turn, Unreleased,
-    Warning, memory,
+    AcquireRequest, Applied, Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capability, Claim,
+    ClaimOutcome, Grant, LeaseHandle, Mode, PostedRelease, RecordLease, RecordStore, Released, Renewal, Turn,
+    Unreleased, Warning, memory,
 };
+#[cfg(feature = "redis")]
+#[doc(inline)]
+pub use distlock_runtime::backend::{redis, redlock};
 #[doc(inline)]
 pub use distlock_runtime::{Clock, Moment};

@@ -19,6 +19,7 @@ use distlock::{
         Backend as _, Clock,
         memory::MemoryBackend,
         redis::{RedisBackend, RedisOptions},
+        redlock::{RedlockBackend, RedlockOptions},
     },
 };
 use distlock_tests::{
@@ -29,11 +30,16 @@ use docs::{read, root, section};
 
 const DOCUMENTS: &[&str] = &["README.md", "distlock/src/guide/guarantees.md"];
 
+fn redlock() -> Arc<RedlockBackend> {
+    RedlockBackend::open(&RedlockOptions::from_url("redlock://a,b,c").unwrap(), Clock::System).unwrap()
+}
+
 #[test]
 fn the_table_is_what_the_stores_say() {
     let memory = MemoryBackend::new(Clock::System, "docs");
     let redis = RedisBackend::open(&RedisOptions::new("localhost"), Clock::System).unwrap();
-    let table = Guarantees::table(&[memory.guarantees(), redis.guarantees()]);
+    let stores = [memory.guarantees(), redis.guarantees(), redlock().guarantees()];
+    let table = format!("{}\n{}", Guarantees::table(&stores), Guarantees::capabilities(&stores));
     for path in DOCUMENTS {
         let mut text = read(path);
         let (start, end) = section(&text, "guarantees");
@@ -53,7 +59,7 @@ fn the_table_is_what_the_stores_say() {
 fn a_store_prints_its_column_of_the_table() {
     let memory = MemoryBackend::new(Clock::System, "docs");
     let redis = RedisBackend::open(&RedisOptions::new("localhost"), Clock::System).unwrap();
-    for promises in [memory.guarantees(), redis.guarantees()] {
+    for promises in [memory.guarantees(), redis.guarantees(), redlock().guarantees()] {
         let printed = promises.to_string();
         let mut lines = printed.lines();
         assert_eq!(lines.next(), Some(&*format!("| fault | {} |", promises.store)));

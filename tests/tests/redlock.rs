@@ -1,5 +1,7 @@
 //! Redlock on real servers: minorities that are paused, killed or restarted, what is left behind, and tokens over all of it.
 
+mod changing_majorities;
+
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -7,60 +9,46 @@ use std::{
 
 use distlock::{ErrorKind, LockManager};
 use distlock_tests::{
-    server::{RedisOptions, RedisServer},
+    server::{RedisOptions, RedlockNodes},
     wait,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Asks until it is so.
-async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    wait::until(what, 30 * SECOND, async || so().await.then_some(())).await;
+async fn manager(nodes: &RedlockNodes, parameters: &str) -> LockManager {
+    LockManager::connect(&nodes.url(parameters)).await.unwrap()
 }
 
-struct Nodes(Vec<RedisServer>);
-
-impl Nodes {
-    fn start(count: usize) -> Self {
-        let options = RedisOptions::new().aof().config("appendfsync always");
-        Self((0..count).map(|_| RedisServer::start(options.clone()).unwrap()).collect())
+/// How many nodes have the key.
+async fn holding(nodes: &RedlockNodes, key: &str) -> usize {
+    let mut holding = 0;
+    for node in nodes.nodes() {
+        let mut exists = redis::cmd("EXISTS");
+        exists.arg(format!("distlock:{key}"));
+        holding += exists.query_async::<usize>(&mut node.admin().await.unwrap()).await.unwrap();
     }
+    holding
+}
 
-    fn url(&self, parameters: &str) -> String {
-        let hosts: Vec<String> = self.0.iter().map(|node| node.address().to_string()).collect();
-        format!("redlock://{}?{parameters}", hosts.join(","))
-    }
-
-    async fn manager(&self, parameters: &str) -> LockManager {
-        LockManager::connect(&self.url(parameters)).await.unwrap()
-    }
-
-    /// How many nodes have the key.
-    async fn holding(&self, key: &str) -> usize {
-        let mut holding = 0;
-        for node in &self.0 {
-            let mut exists = redis::cmd("EXISTS");
-            exists.arg(format!("distlock:{key}"));
-            holding += exists.query_async::<usize>(&mut node.admin().await.unwrap()).await.unwrap();
-        }
-        holding
-    }
+/// Asks until it is so.
+async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    wait::until(what, 30 * SECOND, async || so().await.then_some(())).await.unwrap();
 }
 
 /// With two of five nodes paused an acquire takes the node budget; with three it fails and leaves nothing, once they go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_a_paused_minority_costs_its_budget_and_a_majority_is_no_quorum() {
-    let nodes = Nodes::start(5);
-    let locks = nodes.manager("").await;
+    let nodes = RedlockNodes::start(5);
+    let locks = manager(&nodes, "").await;
     drop(locks.mutex("warm").lock().await.unwrap());
-    nodes.0[..2].iter().for_each(|node| node.pause().unwrap());
+    nodes.nodes()[..2].iter().for_each(|node| node.pause().unwrap());
     let start = Instant::now();
     let guard = locks.mutex("order:1").lock().await.unwrap();
     let took = start.elapsed();
     // 50 ms are the budget; the rest is for a machine with two busy CPUs.
     assert!(took >= Duration::from_millis(45) && took < Duration::from_millis(50) + SECOND, "{took:?}");
     assert!(guard.is_valid());
-    nodes.0[2].pause().unwrap();
+    nodes.nodes()[2].pause().unwrap();
     let start = Instant::now();
     let error = locks.mutex("order:2").try_lock().await.unwrap_err();
     assert!(start.elapsed() < 2 * SECOND, "{:?}", start.elapsed());
@@ -68,75 +56,51 @@ async fn fault_a_paused_minority_costs_its_budget_and_a_majority_is_no_quorum() 
     let text = error.to_string();
     assert!(text.contains("2 of 5 nodes granted it, 3 are needed"), "{text}");
     assert_eq!(text.matches("no answer in time").count(), 3, "{text}");
-    nodes.0.iter().for_each(|node| node.resume().unwrap());
-    until("the failed attempt is gone from all nodes", async || nodes.holding("order:2").await == 0).await;
+    nodes.nodes().iter().for_each(|node| node.resume().unwrap());
+    until("the failed attempt is gone from all nodes", async || holding(&nodes, "order:2").await == 0).await;
     guard.check().unwrap();
     drop(guard);
-    until("the released lock is gone from all nodes", async || nodes.holding("order:1").await == 0).await;
+    until("the released lock is gone from all nodes", async || holding(&nodes, "order:1").await == 0).await;
 }
 
 /// The lock is taken on all nodes that answer, excludes others on whatever majority, and a minority may forget it.
 #[tokio::test]
 async fn a_minority_may_forget_the_lock() {
-    let nodes = Nodes::start(3);
-    let (one, two) = (nodes.manager("node_timeout=1s").await, nodes.manager("node_timeout=1s").await);
+    let nodes = RedlockNodes::start(3);
+    let (one, two) = (manager(&nodes, "node_timeout=1s").await, manager(&nodes, "node_timeout=1s").await);
     let guard = one.mutex("order:1").ttl(SECOND).lock().await.unwrap();
-    assert_eq!(nodes.holding("order:1").await, 3);
-    redis::cmd("FLUSHALL").exec_async(&mut nodes.0[1].admin().await.unwrap()).await.unwrap();
+    assert_eq!(holding(&nodes, "order:1").await, 3);
+    redis::cmd("FLUSHALL").exec_async(&mut nodes.nodes()[1].admin().await.unwrap()).await.unwrap();
     assert_eq!(two.mutex("order:1").try_lock().await.unwrap_err().kind(), ErrorKind::Busy);
-    assert_eq!(nodes.holding("order:1").await, 2, "what the loser got is given back");
+    assert_eq!(holding(&nodes, "order:1").await, 2, "what the loser got is given back");
     // Several renewals later it is still held.
     let start = Instant::now();
     until("two ttls have passed", async || start.elapsed() > 2 * SECOND).await;
     guard.check().unwrap();
-    redis::cmd("FLUSHALL").exec_async(&mut nodes.0[0].admin().await.unwrap()).await.unwrap();
+    redis::cmd("FLUSHALL").exec_async(&mut nodes.nodes()[0].admin().await.unwrap()).await.unwrap();
     assert_eq!(tokio::time::timeout(10 * SECOND, guard.lost()).await.unwrap().kind(), ErrorKind::Lost);
 }
 
-/// In `scripts/soak` it is 20 000.
-const GRANTS: u64 = if cfg!(feature = "soak") { 20_000 } else { 60 };
-
 /// Grants on changing majorities, with nodes killed and started again: tokens only ever grow. The control, the largest token of
-/// each quorum without the write-back, is caught by the model in `backend::redlock::ballot`.
+/// each quorum without the write-back, is caught by the model in `backend::redlock::ballot`. `scripts/soak` has 20 000 grants.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_tokens_grow_over_changing_majorities() {
-    let nodes = Nodes::start(5);
-    let grants = GRANTS;
-    let locks = nodes.manager("node_timeout=500ms").await;
-    let mut last = 0;
-    let mut down: Vec<usize> = Vec::new();
-    for grant in 0..grants {
-        if grant % 5 == 0 {
-            for node in down.drain(..) {
-                nodes.0[node].restart().unwrap();
-            }
-            let mut order: Vec<usize> = (0..5).collect();
-            fastrand::shuffle(&mut order);
-            down.extend(&order[..2]);
-            down.iter().for_each(|node| nodes.0[*node].kill().unwrap());
-        }
-        let guard = locks.mutex("order:1").wait(30 * SECOND).lock().await.unwrap();
-        let token = guard.fencing_token().get();
-        assert!(token > last, "grant {grant}: {token} after {last}");
-        last = token;
-        guard.release().await.unwrap();
-    }
+    changing_majorities::grants(60).await;
 }
 
 /// A node that restarted has no vote for `restart_delay`: it may have forgotten a lock.
 #[tokio::test]
 async fn a_node_that_restarted_has_no_vote_for_a_while() {
-    let options = RedisOptions::new();
-    let nodes = Nodes((0..3).map(|_| RedisServer::start(options.clone()).unwrap()).collect());
-    let plain = nodes.manager("node_timeout=1s").await;
-    let careful = nodes.manager("node_timeout=1s&restart_delay=1h").await;
+    let nodes = RedlockNodes::start_with(3, RedisOptions::new());
+    let plain = manager(&nodes, "node_timeout=1s").await;
+    let careful = manager(&nodes, "node_timeout=1s&restart_delay=1h").await;
     // All of them started less than an hour ago.
     let error = careful.mutex("order:1").try_lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Quorum, "{error}");
     assert!(error.to_string().contains("restarted less than restart_delay ago"), "{error}");
-    until("what they granted is given back", async || nodes.holding("order:1").await == 0).await;
+    until("what they granted is given back", async || holding(&nodes, "order:1").await == 0).await;
     drop(plain.mutex("order:1").try_lock().await.unwrap());
-    let short = nodes.manager("node_timeout=1s&restart_delay=1s").await;
+    let short = manager(&nodes, "node_timeout=1s&restart_delay=1s").await;
     let start = Instant::now();
     until("they have run for more than a second", async || start.elapsed() > 2 * SECOND).await;
     let guard = short.mutex("order:2").lock().await.unwrap();
@@ -146,12 +110,12 @@ async fn a_node_that_restarted_has_no_vote_for_a_while() {
 /// Tasks of several managers contend: no two are inside, and nobody starves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_contend_and_none_overlap() {
-    let nodes = Nodes::start(3);
+    let nodes = RedlockNodes::start(3);
     let inside = Arc::new(std::sync::atomic::AtomicU32::new(0));
     let last = Arc::new(std::sync::atomic::AtomicU64::new(0));
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..3 {
-        let locks = nodes.manager("node_timeout=1s").await;
+        let locks = manager(&nodes, "node_timeout=1s").await;
         for _ in 0..2 {
             let (locks, inside, last) = (locks.clone(), inside.clone(), last.clone());
             tasks.spawn(async move {
@@ -176,8 +140,8 @@ async fn many_contend_and_none_overlap() {
 /// What is wrong with a URL, and what Redlock hasn't, is said.
 #[tokio::test]
 async fn what_it_cannot_do_it_says() {
-    let nodes = Nodes::start(3);
-    let locks = nodes.manager("node_timeout=1s").await;
+    let nodes = RedlockNodes::start(3);
+    let locks = manager(&nodes, "node_timeout=1s").await;
     assert_eq!(locks.mutex("a").fair().lock().await.unwrap_err().kind(), ErrorKind::Unsupported);
     assert_eq!(locks.rw_lock("a").read().await.unwrap_err().kind(), ErrorKind::Unsupported);
     assert_eq!(locks.semaphore("a", 2).acquire().await.unwrap_err().kind(), ErrorKind::Unsupported);

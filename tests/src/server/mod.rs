@@ -14,6 +14,7 @@
 //!
 //! * `redis` - the server's life: start, pause, kill, restart
 //! * `options` - what it is started with
+//! * `redlock` - several independent servers
 //! * `admin` - looking into it: keys, clients, command counts, MONITOR
 //! * `tls` - a throw-away certificate authority
 //! * `child`, `port` - processes that die with us, ports that nobody else takes
@@ -25,6 +26,7 @@ pub(crate) mod child;
 mod options;
 mod port;
 mod redis;
+mod redlock;
 mod tls;
 
 pub use self::{
@@ -32,5 +34,6 @@ pub use self::{
     options::{ClientCerts, RedisOptions},
     port::PortLease,
     redis::RedisServer,
+    redlock::RedlockNodes,
     tls::{TestCa, TlsFiles},
 };

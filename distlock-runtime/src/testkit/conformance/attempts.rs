@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::Store;
 use super::tools::{Client, eventually, fresh_key, in_time, ms, request, ttl};
-use crate::backend::{AcquireRequest, Attempt, Released};
+use crate::backend::{AcquireRequest, Attempt, Capability, Released};
 use crate::key::LockKey;
 
 /// The first owner gets the lock; another is told who has it and for how long, and leaves nothing behind.
@@ -72,7 +72,7 @@ pub async fn a_lease_lapses_after_its_ttl_and_never_early(store: &impl Store) {
     }
 }
 
-/// Of many that ask at once, one is granted.
+/// Of many that ask at once, one is granted; where votes are counted they may be split, and none is.
 pub async fn of_many_at_once_one_is_granted(store: &impl Store) {
     let clients = [Client::open(store, "one").await, Client::open(store, "two").await];
     for _ in 0..10 {
@@ -84,7 +84,8 @@ pub async fn of_many_at_once_one_is_granted(store: &impl Store) {
         }
         let outcomes = tasks.join_all().await;
         let granted = outcomes.iter().filter(|outcome| matches!(outcome, Attempt::Granted(_))).count();
-        assert_eq!(granted, 1, "{outcomes:?}");
+        let split = granted == 0 && !clients[0].guarantees().can(Capability::Queue);
+        assert!(granted == 1 || split, "{outcomes:?}");
     }
 }
 

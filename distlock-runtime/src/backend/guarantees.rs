@@ -94,6 +94,8 @@ pub enum Capability {
     ReadWrite,
     /// Semaphores.
     Semaphore,
+    /// Explicit owners, who enter a lock from wherever they work.
+    Owners,
     /// Idempotency records.
     Records,
 }
@@ -101,7 +103,7 @@ pub enum Capability {
 impl Capability {
     /// Every one, in the table's order.
     pub const ALL: &'static [Self] =
-        &[Self::Queue, Self::Fair, Self::ReadWrite, Self::Semaphore, Self::Records];
+        &[Self::Queue, Self::Fair, Self::ReadWrite, Self::Semaphore, Self::Owners, Self::Records];
 }
 
 impl fmt::Display for Capability {
@@ -111,6 +113,7 @@ impl fmt::Display for Capability {
             Self::Fair => "fair locks",
             Self::ReadWrite => "read/write locks",
             Self::Semaphore => "semaphores",
+            Self::Owners => "explicit owners",
             Self::Records => "idempotency records",
         })
     }

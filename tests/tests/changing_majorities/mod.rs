@@ -13,7 +13,7 @@ enum Fault {
 }
 
 /// So many grants, each with a larger token than the one before.
-pub async fn grants(count: u64) {
+pub(crate) async fn grants(count: u64) {
     let nodes = RedlockNodes::start(5);
     let nodes_of = |indexes: &[(usize, Fault)]| indexes.to_vec();
     let locks = LockManager::connect(&nodes.url("node_timeout=300ms")).await.unwrap();

@@ -9,6 +9,8 @@ use super::ballot::{self, Vote};
 use crate::backend::{Backend as _, BackendError, HolderState, LockState, Warning};
 use crate::key::LockKey;
 
+/// How many locks a node is asked for at least; beyond, some are missing.
+const MOST: usize = 10_000;
 /// How long a look waits for the slowest node.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -21,8 +23,10 @@ impl RedlockBackend {
     }
 
     pub(super) async fn held(&self, prefix: &str, limit: usize) -> Result<Vec<LockState>, BackendError> {
+        // Each node gives its keys in an order of its own: of a part of them the same ones might not be in a quorum of parts.
+        let most = limit.max(MOST);
         let votes =
-            ask_all(PATIENCE * 10, self.nodes.iter().map(|node| node.list(prefix, limit)), |_| false).await;
+            ask_all(PATIENCE * 10, self.nodes.iter().map(|node| node.list(prefix, most)), |_| false).await;
         self.need_a_quorum(&votes)?;
         let mut holders: BTreeMap<LockKey, Vec<HolderState>> = BTreeMap::new();
         for state in votes.into_iter().flatten().flatten().flatten() {

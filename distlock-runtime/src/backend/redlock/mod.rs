@@ -111,6 +111,7 @@ impl Backend for RedlockBackend {
             Capability::Fair,
             Capability::ReadWrite,
             Capability::Semaphore,
+            Capability::Owners,
             Capability::Records,
         ])
     }

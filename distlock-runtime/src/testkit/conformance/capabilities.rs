@@ -5,18 +5,14 @@ use super::tools::{fresh_key, manager};
 use crate::backend::Capability;
 use crate::error::ErrorKind;
 
-/// Cases that need more than an exclusive lock.
+/// Rooms whose cases all need the same.
+const ROOMS: &[(Capability, &str)] = &[(Capability::Queue, "queue"), (Capability::Owners, "owners")];
+
+/// Other cases that need more than an exclusive lock.
 const NEEDS: &[(Capability, &[&str])] = &[
     (
         Capability::Queue,
         &[
-            "waiters_are_served_in_order_and_repeats_keep_their_place",
-            "a_release_wakes_the_waiter",
-            "a_release_before_the_wait_is_not_missed",
-            "every_wait_is_bounded",
-            "a_dead_waiter_loses_its_place",
-            "a_cancelled_waiter_makes_room",
-            "a_lock_that_was_handed_on_has_its_full_ttl",
             "inspect_tells_holder_and_waiters",
             "force_release_takes_and_hands_on",
             "a_manager_shows_what_it_knows_of_a_lock",
@@ -52,8 +48,10 @@ const NEEDS: &[(Capability, &[&str])] = &[
 ///
 /// # Panics
 /// When it doesn't refuse.
-pub async fn concerns(store: &impl Store, case: &str) -> bool {
-    let Some((capability, _)) = NEEDS.iter().find(|(_, cases)| cases.contains(&case)) else { return true };
+pub async fn concerns(store: &impl Store, room: &str, case: &str) -> bool {
+    let by_room = ROOMS.iter().find(|(_, needs)| *needs == room).map(|(capability, _)| capability);
+    let by_case = || NEEDS.iter().find(|(_, cases)| cases.contains(&case)).map(|(capability, _)| capability);
+    let Some(capability) = by_room.or_else(by_case) else { return true };
     let guarantees = store.backend("capabilities").await.guarantees();
     if guarantees.can(*capability) {
         return true;
@@ -72,6 +70,7 @@ async fn refuses(store: &impl Store, capability: Capability) {
             locks.rw_lock(&key).read().await.err()
         }
         Capability::Semaphore => locks.semaphore(&key, 2).acquire().await.err(),
+        Capability::Owners => locks.mutex(&key).owner("transaction 7").lock().await.err(),
         Capability::Records => locks.records().err(),
         // Nobody asks for a queue: who waits asks again and again instead.
         Capability::Queue => return,

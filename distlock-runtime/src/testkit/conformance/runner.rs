@@ -36,15 +36,15 @@ pub use conformance;
 #[macro_export]
 macro_rules! __conformance_tests {
     ([$store:expr] $($room:ident: [$($case:ident),* $(,)?])*) => {
-        $($crate::__conformance_tests! { @room [$store] $($case)* })*
+        $($crate::__conformance_tests! { @room $room [$store] $($case)* })*
     };
-    (@room [$store:expr] $($case:ident)*) => {
+    (@room $room:ident [$store:expr] $($case:ident)*) => {
         $(
             #[test]
             fn $case() {
                 $crate::testkit::conformance::run(async {
                     let store = $store;
-                    if $crate::testkit::conformance::concerns(&store, stringify!($case)).await {
+                    if $crate::testkit::conformance::concerns(&store, stringify!($room), stringify!($case)).await {
                         $crate::testkit::conformance::$case(&store).await;
                     }
                 });

@@ -34,6 +34,10 @@ impl Store for Redlock {
         false
     }
 
+    fn has_latches(&self) -> bool {
+        false
+    }
+
     async fn put_foreign_value(&self, key: &LockKey) -> bool {
         for node in &self.0 {
             let mut push = redis::cmd("RPUSH");

@@ -96,14 +96,23 @@ pub enum Capability {
     Semaphore,
     /// Explicit owners, who enter a lock from wherever they work.
     Owners,
+    /// Count-down latches.
+    Latches,
     /// Idempotency records.
     Records,
 }
 
 impl Capability {
     /// Every one, in the table's order.
-    pub const ALL: &'static [Self] =
-        &[Self::Queue, Self::Fair, Self::ReadWrite, Self::Semaphore, Self::Owners, Self::Records];
+    pub const ALL: &'static [Self] = &[
+        Self::Queue,
+        Self::Fair,
+        Self::ReadWrite,
+        Self::Semaphore,
+        Self::Owners,
+        Self::Latches,
+        Self::Records,
+    ];
 }
 
 impl fmt::Display for Capability {
@@ -114,6 +123,7 @@ impl fmt::Display for Capability {
             Self::ReadWrite => "read/write locks",
             Self::Semaphore => "semaphores",
             Self::Owners => "explicit owners",
+            Self::Latches => "count-down latches",
             Self::Records => "idempotency records",
         })
     }

@@ -45,7 +45,7 @@ const RETRY: std::ops::RangeInclusive<u64> = 20..=120;
 /// A store on three to nine independent Redis servers.
 ///
 /// It serves exclusive locks. Waiters ask again after random pauses, as the algorithm has it: there is no queue, and no order
-/// between processes (within one they are served in order). Idempotency records, fair and shared locks aren't kept here: use
+/// between processes (within one they are served in order). Idempotency records, latches, fair and shared locks aren't kept here: use
 /// one Redis beside it.
 pub struct RedlockBackend {
     nodes: Vec<Arc<RedisBackend>>,
@@ -112,6 +112,7 @@ impl Backend for RedlockBackend {
             Capability::ReadWrite,
             Capability::Semaphore,
             Capability::Owners,
+            Capability::Latches,
             Capability::Records,
         ])
     }

@@ -80,7 +80,12 @@ pub async fn the_store_answers_and_names_itself(store: &impl Store) {
     client.check().await.unwrap();
     assert!(!client.name().is_empty());
     assert!(!client.guarantees().store.is_empty());
-    assert_eq!(client.shared().records().is_some(), store.has_records());
+    for (has, says, capability) in [
+        (client.shared().records().is_some(), store.has_records(), Capability::Records),
+        (client.shared().latches().is_some(), store.has_latches(), Capability::Latches),
+    ] {
+        assert_eq!((has, client.guarantees().can(capability)), (says, says), "{capability}");
+    }
 }
 
 /// A raw name is one lock with itself only; its characters mean nothing.

@@ -71,6 +71,7 @@ async fn refuses(store: &impl Store, capability: Capability) {
         }
         Capability::Semaphore => locks.semaphore(&key, 2).acquire().await.err(),
         Capability::Owners => locks.mutex(&key).owner("transaction 7").lock().await.err(),
+        Capability::Latches => locks.latch(&key, 2).count_down().await.err(),
         Capability::Records => locks.records().err(),
         // Nobody asks for a queue: who waits asks again and again instead.
         Capability::Queue => return,

@@ -24,6 +24,8 @@ pub(super) struct Entry {
     pub(super) subject: Subject,
     /// It was first sent before the oldest record that can still be there.
     pub(super) is_stale: bool,
+    /// The execution goes with its client.
+    pub(super) is_attached: bool,
 }
 
 impl Entry {

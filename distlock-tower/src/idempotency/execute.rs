@@ -42,6 +42,12 @@ pub(super) async fn execute<S, ReqBody, ResBody>(
         ControlFlow::Break(response) => return reply.send(Ok(response)),
     };
     claim.entry.subject.forget_body();
+    if claim.entry.is_attached {
+        claim.if_dropped(match rules.on_disconnect {
+            OnDisconnect::CancelThenRelease => Settlement::Release,
+            _ => unknown(rules.retention),
+        });
+    }
     let mut request = request.into_request();
     request.extensions_mut().insert(execution);
 
@@ -92,7 +98,7 @@ async fn panicked<B>(claim: HeldClaim) -> Response<ResponseBody<B>> {
 }
 
 /// A response that isn't kept is settled before its client sees it, so that the next try meets the settled record.
-async fn answered<B, E>(claim: HeldClaim, response: Response<B>, reply: Reply<B, E>)
+async fn answered<B, E>(mut claim: HeldClaim, response: Response<B>, reply: Reply<B, E>)
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -100,6 +106,10 @@ where
     let (head, body) = response.into_parts();
     let config = Arc::clone(&claim.entry.config);
     let rules = &config.rules;
+    if claim.entry.is_attached {
+        // It has had its effect, whatever becomes of its body.
+        claim.if_dropped(unknown(rules.retention));
+    }
     let standing = match rules.classifier.classify(&head) {
         Disposition::Store => return record::record(claim, head, body, rules.retention, reply).await,
         Disposition::StoreFor(retain) => return record::record(claim, head, body, retain, reply).await,

@@ -8,7 +8,13 @@ use super::record::TOMBSTONES;
 
 pub(super) struct HeldClaim {
     pub(super) entry: Entry,
-    guard: ClaimGuard,
+    guard: Armed,
+}
+
+/// The claim itself, with what a drop means.
+struct Armed {
+    guard: Option<ClaimGuard>,
+    if_dropped: Option<Settlement>,
 }
 
 /// Whether an execution's result counts.
@@ -20,18 +26,24 @@ pub(super) enum Standing {
 
 impl HeldClaim {
     pub(super) fn new(entry: Entry, guard: ClaimGuard) -> Self {
-        Self { entry, guard }
+        Self { entry, guard: Armed { guard: Some(guard), if_dropped: None } }
     }
 
     /// Whether the lease still runs by the local clock.
     pub(super) fn is_valid(&self) -> bool {
-        self.guard.is_valid()
+        self.guard.guard.as_ref().is_some_and(ClaimGuard::is_valid)
+    }
+
+    /// What becomes of the record if the execution is dropped from now on. Without it, the claim lapses.
+    pub(super) fn if_dropped(&mut self, settlement: Settlement) {
+        self.guard.if_dropped = Some(settlement);
     }
 
     /// Settles the record under the claim's fence. If the store can't be reached, the runtime goes on trying while the lease
     /// lives: the result counts then, the record stays in flight and nothing is deleted.
     pub(super) async fn settle(self, settlement: Settlement) -> Standing {
-        let Self { entry, guard } = self;
+        let Self { entry, guard: mut armed } = self;
+        let guard = armed.guard.take().expect("a claim is settled once");
         let fence = guard.fence();
         let (outcome, reason) = label(&settlement);
         let phase = if settlement == Settlement::Release { "release" } else { "commit" };
@@ -61,6 +73,16 @@ impl HeldClaim {
                 telemetry::idempotent_settlement("lost", reason);
                 Standing::Superseded(Box::new(entry))
             }
+        }
+    }
+}
+
+impl Drop for Armed {
+    fn drop(&mut self) {
+        if let (Some(guard), Some(settlement)) = (self.guard.take(), self.if_dropped.take()) {
+            let (outcome, reason) = label(&settlement);
+            telemetry::idempotent_settlement(outcome, reason);
+            guard.settle_later(settlement);
         }
     }
 }

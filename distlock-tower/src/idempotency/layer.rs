@@ -5,6 +5,7 @@ use std::sync::Arc;
 use distlock_runtime::LockManager;
 use tower_layer::Layer;
 
+use super::attached::AttachedLayer;
 use super::builder::IdempotencyBuilder;
 use super::config::Config;
 use super::executions::Executions;
@@ -32,6 +33,12 @@ impl IdempotencyLayer {
 
     pub(super) fn new(config: Config) -> Self {
         Self { calls: Arc::new(config.for_calls()), config: Arc::new(config) }
+    }
+
+    /// The same layer for services whose futures or bodies aren't `Send`: their executions go with their clients.
+    #[must_use]
+    pub fn attached(self) -> AttachedLayer {
+        AttachedLayer::new(self)
     }
 
     /// The executions under way of all services of this layer, to wait for them at a shutdown.

@@ -115,10 +115,15 @@
 //!
 //! Without the feature, `(Extension(Outcome::NotStarted), rejection)` does the same.
 //!
+//! # Services that aren't `Send`
+//! An execution outlives its client in a task of its own, so service, future and body must be `Send`. For those that aren't there is
+//! [`IdempotencyLayer::attached`]: the same layer, whose executions go with their clients.
+//!
 //! # Shutdown
 //! Stop the server, then [`Executions::drain`], then the manager's `shutdown`. The guide's page on shutdown has the code.
 
 mod after_crash;
+mod attached;
 mod body;
 mod builder;
 mod by_request;
@@ -154,6 +159,7 @@ mod upgrade;
 mod variant;
 
 pub use self::after_crash::{AfterCrash, Lapsed, Recovered};
+pub use self::attached::{Attached, AttachedBody, AttachedFuture, AttachedLayer};
 pub use self::body::ResponseBody;
 pub use self::builder::{IdempotencyBuilder, Scoped, Unscoped};
 pub use self::config::{OnDisconnect, StoreDown};

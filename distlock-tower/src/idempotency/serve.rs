@@ -49,10 +49,10 @@ impl Whole {
     }
 }
 
-/// Reads the request and starts its task. Until then nothing is claimed, so a client that goes away early leaves no trace.
+/// Reads the request and starts its task.
 pub(super) async fn buffered<S, ReqBody, ResBody>(
     config: Arc<Config>,
-    mut caller: Caller<S>,
+    caller: Caller<S>,
     key: IdempotencyKey,
     request: Request<ReqBody>,
 ) -> Answer<ResBody, S::Error>
@@ -65,34 +65,10 @@ where
     ResBody: Body<Data = Bytes> + Send + 'static,
     ResBody::Error: Into<BoxError>,
 {
-    let (parts, body) = request.into_parts();
-    let record = match config.scoping.record_key(&parts, &key, config.rules.key_per_route) {
-        Ok(record) => record,
-        Err(error) => return Ok(config.refuse(&no_scope(error))),
+    let keyed = match prepare(&config, caller, key, request).await {
+        Ok(keyed) => keyed,
+        Err(refusal) => return Ok(refusal),
     };
-    let is_stale = match is_stale(&config, &parts, &key) {
-        Ok(is_stale) => is_stale,
-        Err(problem) => return Ok(config.refuse(&problem)),
-    };
-    if expect::is_asking(&parts.headers)
-        && let Some(refusal) = expect::refusal(&config, record, &parts, || caller.park()).await
-    {
-        return Ok(refusal);
-    }
-    let request = match read(parts, body, config.rules.request_limit).await {
-        Ok(request) => request,
-        Err(problem) => return Ok(config.refuse(&problem)),
-    };
-    if grpc::is_grpc(&request.parts.headers) && !grpc::is_one_message(&request.data) {
-        let problem =
-            Problem::new(ProblemKind::BodyUnreadable).detail("a call with a key must be a single message");
-        return Ok(config.refuse(&problem));
-    }
-    let subject = Subject::new(&request.parts, request.data.clone());
-    let fingerprint = config.rules.fingerprinting.current(&subject);
-    let entry = Entry { config: Arc::clone(&config), key: record, fingerprint, subject, is_stale };
-    let keyed = Keyed { entry, caller, key, request };
-
     let (reply, answer) = reply::channel();
     let running = config.executions.enter();
     let task = async move {
@@ -107,7 +83,42 @@ where
     }
 }
 
-async fn serve<S, ReqBody, ResBody>(mut keyed: Keyed<S>, mut reply: Reply<ResBody, S::Error>)
+/// Reads the request, or refuses it. Until its end nothing is claimed, so a client that goes away early leaves no trace.
+pub(super) async fn prepare<S, ReqBody, ResBody>(
+    config: &Arc<Config>,
+    mut caller: Caller<S>,
+    key: IdempotencyKey,
+    request: Request<ReqBody>,
+) -> Result<Keyed<S>, Response<ResponseBody<ResBody>>>
+where
+    S: Clone,
+    ReqBody: Body<Data = Bytes>,
+    ReqBody::Error: Into<BoxError>,
+{
+    let (parts, body) = request.into_parts();
+    let refused = |problem| config.refuse(&problem);
+    let record = config.scoping.record_key(&parts, &key, config.rules.key_per_route);
+    let record = record.map_err(|error| refused(no_scope(error)))?;
+    let is_stale = is_stale(config, &parts, &key).map_err(refused)?;
+    if expect::is_asking(&parts.headers)
+        && let Some(refusal) = expect::refusal(config, record, &parts, || caller.park()).await
+    {
+        return Err(refusal);
+    }
+    let request = read(parts, body, config.rules.request_limit).await.map_err(refused)?;
+    if grpc::is_grpc(&request.parts.headers) && !grpc::is_one_message(&request.data) {
+        let problem =
+            Problem::new(ProblemKind::BodyUnreadable).detail("a call with a key must be a single message");
+        return Err(refused(problem));
+    }
+    let subject = Subject::new(&request.parts, request.data.clone());
+    let fingerprint = config.rules.fingerprinting.current(&subject);
+    let config = Arc::clone(config);
+    let entry = Entry { config, key: record, fingerprint, subject, is_stale, is_attached: false };
+    Ok(Keyed { entry, caller, key, request })
+}
+
+pub(super) async fn serve<S, ReqBody, ResBody>(mut keyed: Keyed<S>, mut reply: Reply<ResBody, S::Error>)
 where
     S: Service<Request<RequestBody<ReqBody>>, Response = Response<ResBody>> + Clone,
     S::Error: 'static,

@@ -25,7 +25,7 @@ use crate::grpc;
 /// The service of an [`IdempotencyLayer`](super::IdempotencyLayer).
 #[derive(Clone, Debug)]
 pub struct Idempotency<S> {
-    inner: S,
+    pub(super) inner: S,
     config: Arc<Config>,
     /// The same for gRPC calls.
     calls: Arc<Config>,
@@ -34,6 +34,13 @@ pub struct Idempotency<S> {
 impl<S> Idempotency<S> {
     pub(super) fn new(inner: S, config: Arc<Config>, calls: Arc<Config>) -> Self {
         Self { inner, config, calls }
+    }
+
+    /// What to do with a request, and by which rules.
+    pub(super) fn judge<B>(&self, request: Request<B>) -> (Request<B>, &Arc<Config>, Verdict) {
+        let config = if grpc::is_grpc(request.headers()) { &self.calls } else { &self.config };
+        let (request, verdict) = config.rules.judge(request);
+        (request, config, verdict)
     }
 }
 
@@ -80,7 +87,7 @@ impl Rules {
     }
 }
 
-enum Verdict {
+pub(super) enum Verdict {
     Keyed(IdempotencyKey),
     /// `is_told`: it has a key, and its response says that it was ignored.
     Pass {
@@ -110,18 +117,16 @@ where
     /// # Panics
     /// The future of a request with a key panics outside a tokio runtime.
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let Self { inner, config, calls } = self;
-        let config = if grpc::is_grpc(request.headers()) { calls } else { config };
-        let (request, verdict) = config.rules.judge(request);
+        let (request, config, verdict) = self.judge(request);
         match verdict {
             Verdict::Pass { is_told } => {
-                ResponseFuture::passing(inner.call(request.map(RequestBody::passing)), is_told)
+                ResponseFuture::passing(self.inner.call(request.map(RequestBody::passing)), is_told)
             }
             Verdict::Refuse(problem) => ResponseFuture::told(config.refuse(&problem)),
             Verdict::Keyed(key) => {
                 let config = Arc::clone(config);
-                let spare = inner.clone();
-                let ready = mem::replace(inner, spare);
+                let spare = self.inner.clone();
+                let ready = mem::replace(&mut self.inner, spare);
                 ResponseFuture::keyed(Box::pin(serve::buffered(config, Caller::ready(ready), key, request)))
             }
         }

@@ -5,6 +5,7 @@
 #[path = "../tower_support/mod.rs"]
 mod tower_support;
 
+mod attached;
 mod bodies;
 mod clients;
 mod keys;

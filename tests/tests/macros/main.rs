@@ -11,6 +11,7 @@ mod failures;
 mod held;
 mod holds;
 mod kinds;
+mod reentry;
 mod shapes;
 mod size;
 

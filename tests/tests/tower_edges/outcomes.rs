@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -10,14 +10,16 @@ use axum::response::IntoResponse;
 use axum::routing::post;
 use axum::{Router, extract::Request as AxumRequest};
 use bytes::Bytes;
+use distlock_runtime::testkit::Call;
+use distlock_tests::wait;
 use distlock_tower::idempotency::RequestBody;
-use distlock_tower::{Disposition, OnPanic, SetCookie};
+use distlock_tower::{Disposition, OnPanic, Outcome, SetCookie};
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use tower::retry::{Policy, RetryLayer};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::tower_support::{Runs, Store, ask, keyed};
+use crate::tower_support::{LIMIT, Runs, Store, ask, keyed};
 use crate::{app, builder, counting, memory};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -207,8 +209,83 @@ async fn a_response_is_kept_for_as_long_as_its_disposition_says() {
     let rule = |_: &http::response::Parts| Disposition::StoreFor(Duration::from_millis(1));
     let app = app(&runs, builder(&locks).classify(rule));
     assert_eq!(ask(&app, keyed("/pay", "k", "")).await.text(), "run 1");
-    let again = distlock_tests::wait::until("the record's end", crate::tower_support::LIMIT, async || {
+    let again = wait::until("the record's end", LIMIT, async || {
         Some(ask(&app, keyed("/pay", "k", "")).await).filter(|reply| !reply.is_replay())
     });
     again.await.unwrap();
+}
+
+/// Ready unless it sulks; counts its calls, which wait for their turn.
+#[derive(Clone)]
+struct Sulky {
+    sulks: Arc<AtomicBool>,
+    runs: Runs,
+}
+
+impl<B: Send + 'static> Service<Request<B>> for Sulky {
+    type Response = Response<Full<Bytes>>;
+    type Error = BoxError;
+    type Future = std::pin::Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        match self.sulks.load(Ordering::SeqCst) {
+            true => Poll::Ready(Err(Overloaded.into())),
+            false => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn call(&mut self, _: Request<B>) -> Self::Future {
+        let runs = self.runs.clone();
+        Box::pin(async move {
+            let run = runs.run("").await;
+            let mut response = Response::new(Full::from(format!("run {run}")));
+            if run == 1 {
+                response.extensions_mut().insert(Outcome::NotStarted);
+            }
+            Ok(response)
+        })
+    }
+}
+
+/// A repeat gave its readiness back while it waited. When its turn comes the service isn't ready any more: nothing ran, nothing is kept.
+#[tokio::test]
+async fn a_service_that_does_not_become_ready_again_forgets_the_record() {
+    let (locks, store) = crate::store::faulty().await;
+    let inner = Sulky { sulks: Arc::default(), runs: Runs::gated() };
+    let service = builder(&locks).build().unwrap().layer(inner.clone());
+    let first = tokio::spawn(service.clone().oneshot(keyed("/", "k", "")));
+    inner.runs.reached(1).await;
+    let second = tokio::spawn(service.clone().oneshot(keyed("/", "k", "")));
+    // On one thread: when its claim has been seen, it waits.
+    let waiting = async || (store.count(Call::Claim) == 2).then_some(());
+    wait::until("the repeat to wait", LIMIT, waiting).await.unwrap();
+    inner.sulks.store(true, Ordering::SeqCst);
+    inner.runs.let_go(2);
+    assert_eq!(first.await.unwrap().unwrap().status(), StatusCode::OK);
+    assert!(second.await.unwrap().unwrap_err().is::<Overloaded>());
+    inner.sulks.store(false, Ordering::SeqCst);
+    let third = service.oneshot(keyed("/", "k", "")).await.unwrap();
+    assert!(!third.headers().contains_key("idempotent-replayed"));
+    assert_eq!(inner.runs.total(), 2);
+}
+
+/// The handler takes longer than the retention: a record that counted from its claim would be gone at once.
+#[tokio::test(start_paused = true)]
+async fn the_retention_counts_from_the_completion() {
+    let locks = distlock_runtime::testkit::memory_paused();
+    let runs = Runs::gated();
+    let retention = Duration::from_secs(5);
+    let app = app(&runs, builder(&locks).retention(retention));
+    let first = tokio::spawn({
+        let app = app.clone();
+        async move { ask(&app, keyed("/pay", "k", "")).await }
+    });
+    runs.reached(1).await;
+    tokio::time::sleep(3 * retention).await;
+    runs.let_go(2);
+    assert_eq!(first.await.unwrap().text(), "run 1");
+    tokio::time::sleep(retention - Duration::from_secs(1)).await;
+    assert!(ask(&app, keyed("/pay", "k", "")).await.is_replay());
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(ask(&app, keyed("/pay", "k", "")).await.text(), "run 2");
 }

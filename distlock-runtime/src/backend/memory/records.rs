@@ -35,6 +35,8 @@ struct Entry {
     state: State,
     /// When the record is forgotten; for one in flight, when its lease lapses.
     until: Moment,
+    /// For how long after its lapse one in flight is kept for the crash policy.
+    retain: Duration,
     bell: Arc<Notify>,
 }
 
@@ -53,7 +55,10 @@ impl Entry {
     }
 
     fn is_over(&self, now: Moment) -> bool {
-        matches!(self.state, State::Settled(_)) && self.until <= now
+        match self.state {
+            State::Settled(_) => self.until <= now,
+            State::InFlight => self.until + self.retain <= now,
+        }
     }
 
     fn is_mine(&self, lease: &RecordLease) -> bool {
@@ -96,6 +101,7 @@ impl Records {
                 fingerprint: claim.fingerprint,
                 state: State::InFlight,
                 until: now + claim.lease.as_duration(),
+                retain: claim.retain,
                 bell,
             },
         );

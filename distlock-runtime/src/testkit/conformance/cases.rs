@@ -60,6 +60,7 @@ macro_rules! __conformance_cases {
                 a_withdrawn_claim_leaves_nothing,
                 a_lapsed_claim_becomes_unknown_under_reject,
                 a_lapsed_claim_that_nobody_took_can_be_settled,
+                a_lapsed_claim_is_forgotten_after_its_retention,
                 who_waits_for_a_record_is_told,
             ]
             settlement: [

@@ -221,6 +221,16 @@ pub async fn a_lapsed_claim_becomes_unknown_under_reject(store: &impl Store) {
     assert_eq!(desk.present(&takeover).await.state, RecordState::Unknown);
 }
 
+/// A record whose executor died and that nobody asks for is forgotten after its retention: stores don't fill up with them.
+pub async fn a_lapsed_claim_is_forgotten_after_its_retention(store: &impl Store) {
+    let Some(desk) = Desk::open(store).await else { return };
+    let key = fresh_record();
+    desk.claimed(&Claim { lease: ttl(100), retain: ms(100), ..claim(key) }).await;
+    eventually("the record to go", async || desk.state(&key).await.is_none().then_some(())).await;
+    let (_, taken_over) = desk.claimed(&claim(key)).await;
+    assert!(!taken_over, "nobody knows any more that there was another");
+}
+
 /// A claim that lapsed but that nobody took over is still its executor's to settle.
 pub async fn a_lapsed_claim_that_nobody_took_can_be_settled(store: &impl Store) {
     let Some(desk) = Desk::open(store).await else { return };

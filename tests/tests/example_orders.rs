@@ -9,17 +9,16 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use distlock_tests::{
     example,
     procs::Worker,
     server::{RedisOptions, RedisServer},
 };
-use http::{HeaderName, Request};
-use http_body_util::Full;
+use example_support::request;
 use rustix::process::{Pid, Signal, kill_process};
 use tower_support::Client;
 
+mod example_support;
 mod tower_support;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -138,28 +137,6 @@ fn a_wrong_url_is_told_in_one_line() {
         assert!(text.starts_with("orders: DISTLOCK_URL: ") && text.lines().count() == 1, "{url}: {text}");
         assert!(parts.iter().all(|part| text.contains(part)), "{url}: {text}");
         assert!(!text.contains("hunter2"), "{text}");
-    }
-}
-
-/// The request that a printed curl line makes.
-fn request(curl: &str) -> Request<Full<Bytes>> {
-    let words: Vec<&str> = curl.split('\'').flat_map(split_outside_of_quotes()).collect();
-    let value = |flag: &str| words.iter().position(|word| *word == flag).map(|place| words[place + 1]);
-    let url = words.iter().find(|word| word.starts_with("http://")).expect("a URL");
-    let mut request = Request::post(*url);
-    for pair in words.windows(2).filter(|pair| pair[0] == "-H") {
-        let (name, text) = pair[1].split_once(": ").expect("a header");
-        request = request.header(name.parse::<HeaderName>().unwrap(), text);
-    }
-    request.body(Full::from(value("-d").expect("a body").to_owned())).unwrap()
-}
-
-/// What stands between two quotes is one word; the rest is split at spaces.
-fn split_outside_of_quotes<'a>() -> impl FnMut(&'a str) -> Vec<&'a str> {
-    let mut quoted = true;
-    move |piece| {
-        quoted = !quoted;
-        if quoted { vec![piece] } else { piece.split_whitespace().collect() }
     }
 }
 

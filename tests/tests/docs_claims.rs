@@ -1,4 +1,4 @@
-//! Every claim in the README names a test that exists.
+//! Every claim in the documents names a test that exists.
 
 mod docs;
 
@@ -20,9 +20,18 @@ const CASES: &str = "distlock-runtime/src/testkit/conformance/cases.rs";
 
 #[test]
 fn every_claim_names_a_test_that_exists() {
-    let readme = read("README.md");
-    let (start, end) = section(&readme, "claims");
-    let rows: Vec<_> = readme[start..end].lines().skip(2).collect();
+    all_name_tests("README.md");
+}
+
+#[test]
+fn every_edge_of_the_idempotency_layer_names_a_test_that_exists() {
+    all_name_tests("docs/conformance/edges.md");
+}
+
+fn all_name_tests(document: &str) {
+    let text = read(document);
+    let (start, end) = section(&text, "claims");
+    let rows: Vec<_> = text[start..end].lines().skip(2).collect();
     assert!(rows.len() > 10, "the table has gone");
     let mut missing = Vec::new();
     for row in rows {

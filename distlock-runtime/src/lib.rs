@@ -25,8 +25,9 @@ mod token;
 mod ttl;
 
 pub use backend::{
-    CrashPolicy, Fault, Fingerprint, Guarantees, HolderState, LockState, Promise, Record, RecordKey,
-    RecordState, Settled, Settlement,
+    CrashPolicy, Fault, Fingerprint, Guarantees, HolderState, LockState, Promise, Purged, Record,
+    RecordFilter, RecordInfo, RecordKey, RecordNote, RecordScope, RecordState, RecordStatus, Resolved,
+    Settled, Settlement,
 };
 pub use clock::{Clock, Moment};
 pub use engine::LockEvent;

@@ -159,6 +159,7 @@ async fn a_refused_claim_needs_no_withdrawal() {
             lease: Ttl::DEFAULT,
             after_crash: CrashPolicy::Reject,
             retain: Duration::from_secs(60),
+            note: distlock_runtime::RecordNote::new(),
         })
     };
     claim(0).await.unwrap_err();

@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use distlock::records::{ClaimRequest, Claimed, CrashPolicy, Fingerprint, RecordKey, RecordState, Settlement};
+//! use distlock::records::{ClaimRequest, Claimed, CrashPolicy, Fingerprint, RecordKey, RecordNote, RecordState, Settlement};
 //! use distlock::{LockManager, Ttl};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -18,6 +18,7 @@
 //!     lease: Ttl::DEFAULT,
 //!     after_crash: CrashPolicy::Reject,
 //!     retain: day,
+//!     note: RecordNote::new().with_label("message-17"), // for people
 //! };
 //!
 //! let Claimed::Execute(claim) = records.claim(message.clone()).await? else { panic!("the first one executes") };
@@ -35,8 +36,9 @@
 pub use distlock_runtime::SealKeys;
 #[doc(inline)]
 pub use distlock_runtime::{
-    ClaimGuard, ClaimRequest, Claimed, CrashPolicy, Fingerprint, Fingerprints, Packing, Record, RecordKey,
-    RecordState, Records, Settled, Settlement, Standing,
+    ClaimGuard, ClaimRequest, Claimed, CrashPolicy, Fingerprint, Fingerprints, Packing, Purged, Record,
+    RecordFilter, RecordInfo, RecordKey, RecordNote, RecordScope, RecordState, RecordStatus, Records,
+    Resolved, Settled, Settlement, Standing,
 };
 #[cfg(feature = "idempotent")]
 #[doc(inline)]

@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
-use distlock::{LockManager, testkit};
-use tracing::Level;
+use distlock::{LockError, LockManager, testkit};
+use tracing::{Instrument, Level};
 use tracing_subscriber::fmt::{MakeWriter, format::FmtSpan};
 
 #[derive(Clone, Default)]
@@ -44,6 +44,16 @@ async fn a_life(locks: &LockManager) {
     lock.run(tokio::time::sleep(Duration::from_secs(10))).await.unwrap();
 }
 
+const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+async fn two_calls(locks: &LockManager) {
+    for n in 0..2 {
+        let call = locks.idempotent("call:4711").template("call:<id>").trace(TRACE);
+        let call = call.run(async { Ok::<u8, LockError>(1) });
+        call.instrument(tracing::info_span!("test", n)).await.unwrap();
+    }
+}
+
 fn logged(level: Level) -> Log {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt()
@@ -54,7 +64,11 @@ fn logged(level: Level) -> Log {
         .finish();
     tracing::subscriber::with_default(subscriber, || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-        runtime.unwrap().block_on(async { a_life(&testkit::memory_paused()).await });
+        runtime.unwrap().block_on(async {
+            let locks = testkit::memory_paused();
+            a_life(&locks).await;
+            two_calls(&locks).await;
+        });
     });
     log
 }
@@ -67,6 +81,17 @@ fn wait_and_hold_are_spans_named_by_template() {
         assert_eq!(log.lines_with(&[span, "close"]), 1, "{span}");
     }
     assert_eq!(log.lines_with(&["4711"]), 0, "no rendered key above debug");
+}
+
+#[test]
+fn a_replayed_value_names_the_trace_of_its_execution() {
+    let log = logged(Level::INFO);
+    let call = ["distlock.call", "lock=\"call:<id>\"", "close"];
+    let original = format!("original=\"{TRACE}\"");
+    let lines = |more: &[&str]| log.lines_with(&[&call[..], more].concat());
+    assert_eq!(lines(&["n=0", "outcome=\"executed\"", "token="]), 1);
+    assert_eq!(lines(&["n=1", "outcome=\"replayed\"", &original]), 1);
+    assert_eq!(lines(&["n=0", &original]), 0, "the first one is no replay");
 }
 
 #[test]

@@ -53,6 +53,7 @@ async fn records(store: &RedisBackend) {
         lease: Ttl::DEFAULT,
         after_crash: CrashPolicy::Reject,
         retain: Duration::from_secs(60),
+        note: distlock_runtime::RecordNote::new(),
     };
     let ClaimOutcome::Claimed { fence, .. } = store.claim(&claim).await.unwrap() else {
         panic!("not claimed")
@@ -173,6 +174,7 @@ async fn a_full_server_refuses_locks_but_takes_renewals_and_releases() {
         lease: Ttl::DEFAULT,
         after_crash: CrashPolicy::Reject,
         retain: Duration::from_secs(60),
+        note: distlock_runtime::RecordNote::new(),
     };
     let ClaimOutcome::Claimed { fence, .. } = backend.claim(&claim).await.unwrap() else {
         panic!("not claimed")

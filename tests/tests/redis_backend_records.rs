@@ -25,6 +25,7 @@ fn claim(key: &str) -> Claim {
         lease: Ttl::DEFAULT,
         after_crash: CrashPolicy::Reject,
         retain: DAY,
+        note: distlock_runtime::RecordNote::new(),
     }
 }
 

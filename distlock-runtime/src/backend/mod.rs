@@ -26,8 +26,9 @@ pub use guarantees::{Capability, Fault, Guarantees, Promise};
 pub use latch::{LatchSpec, LatchStore};
 pub use posted::{PostedRelease, Unreleased};
 pub use record::{
-    Claim, ClaimOutcome, CrashPolicy, Fingerprint, Record, RecordKey, RecordLease, RecordState, RecordStore,
-    Settled, Settlement,
+    Claim, ClaimOutcome, CrashPolicy, Fingerprint, Purged, Record, RecordFilter, RecordInfo, RecordKey,
+    RecordLease, RecordNote, RecordScope, RecordState, RecordStatus, RecordStore, Resolved, Settled,
+    Settlement,
 };
 pub use request::{
     AcquireRequest, Attempt, AttemptAll, Blocked, Grant, HolderState, Kind, LeaseHandle, LockState, Mode,

@@ -6,14 +6,14 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::fingerprints::Fingerprints;
-use crate::backend::{Record, RecordState};
+use crate::backend::{Record, RecordNote, RecordState};
 
 /// A record's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Found {
-    /// Done; this is the stored result.
-    Completed(Bytes),
+    /// Done; this is the stored result, and what its claim left for people.
+    Completed(Bytes, RecordNote),
     /// The key was used for another request. Said of one in flight too.
     Other,
     /// Done, the result was not kept, for this reason.
@@ -32,7 +32,7 @@ impl Found {
             Some(false) => Self::Other,
             Some(true) => match record.state {
                 RecordState::InFlight { remaining } => return ControlFlow::Continue(remaining),
-                RecordState::Completed { response } => Self::Completed(response),
+                RecordState::Completed { response } => Self::Completed(response, record.note),
                 RecordState::Tombstone { reason } => Self::Tombstone(reason),
                 RecordState::Unknown => Self::Unknown,
                 RecordState::Unreadable { why } => Self::Unreadable(why),

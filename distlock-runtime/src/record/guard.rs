@@ -37,7 +37,7 @@ pub struct ClaimGuard {
     view: Arc<View>,
     taken_over: bool,
     /// The claim, if a repeat of it may still arrive.
-    late: Option<Claim>,
+    late: Option<Box<Claim>>,
     wrapper: Wrapper,
 }
 
@@ -69,7 +69,7 @@ impl ClaimGuard {
         lease: RecordLease,
         sent: Moment,
         taken_over: bool,
-        late: Option<Claim>,
+        late: Option<Box<Claim>>,
         wrapper: Wrapper,
     ) -> Self {
         let fence = lease.fence;
@@ -121,7 +121,7 @@ impl ClaimGuard {
     pub async fn settle(self, settlement: Settlement) -> Result<Settled, LockError> {
         let settlement = self.wrapper.wrap(settlement);
         // A forgotten record is no obstacle to a repeat of the claim that comes late: it would stand there, executed by nobody.
-        let late = self.late.as_ref().filter(|_| settlement == Settlement::Release);
+        let late = self.late.as_deref().filter(|_| settlement == Settlement::Release);
         let _late = PendingClaim::new(&self.engine, late);
         // Renewal goes on until the settlement is known, so that a retry finds the claim alive.
         let pending = PendingSettlement { guard: &self, settlement: Some(settlement) };
@@ -172,7 +172,7 @@ impl ClaimGuard {
         if settlement == Settlement::Release
             && let Some(late) = &self.late
         {
-            self.engine.withdraw_detached(late.clone());
+            self.engine.withdraw_detached((**late).clone());
         }
         self.engine.settle_detached(self.claim.handle.clone(), self.wrapper.wrap(settlement));
     }

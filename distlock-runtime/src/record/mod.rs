@@ -7,6 +7,7 @@ mod fingerprints;
 mod found;
 mod guard;
 mod obtain;
+mod operators;
 mod packing;
 mod records;
 mod waiters;

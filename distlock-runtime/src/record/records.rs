@@ -8,7 +8,7 @@ use super::guard::{ClaimGuard, PendingClaim, Wrapper};
 use super::packing::{Packing, Place};
 use crate::backend::{
     Applied, BackendError, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Record, RecordKey, RecordLease,
-    RecordState, RecordStore, Settlement,
+    RecordNote, RecordState, RecordStore, Settlement,
 };
 use crate::clock::Clock;
 use crate::engine::Engine;
@@ -33,6 +33,8 @@ pub struct ClaimRequest {
     pub after_crash: CrashPolicy,
     /// How long an `unknown` record is kept.
     pub retain: Duration,
+    /// What the record says to people.
+    pub note: RecordNote,
 }
 
 /// What a claim found.
@@ -48,8 +50,8 @@ pub enum Claimed {
 #[derive(Clone)]
 pub struct Records {
     engine: Arc<Engine>,
-    store: Arc<dyn RecordStore>,
-    packing: Packing,
+    pub(super) store: Arc<dyn RecordStore>,
+    pub(super) packing: Packing,
 }
 
 impl Records {
@@ -66,6 +68,12 @@ impl Records {
     pub fn packed(mut self, packing: Packing) -> Self {
         self.packing = packing;
         self
+    }
+
+    /// Whether results are sealed, so that what is about them shouldn't be in the clear either.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        self.packing.is_sealed()
     }
 
     pub(super) fn clock(&self) -> Clock {
@@ -93,6 +101,7 @@ impl Records {
             lease: request.lease,
             after_crash: request.after_crash,
             retain: request.retain,
+            note: request.note,
         };
         let pending = PendingClaim::new(&self.engine, Some(&claim));
         let Answer { outcome, open } = self.insist("claim", || self.store.claim(&claim)).await;
@@ -120,7 +129,7 @@ impl Records {
                     return Err(LockError::new(ErrorKind::ClockDrift, "claim")
                         .detail("the claim was granted too late to be of use, and was given back"));
                 }
-                let late = open.then_some(claim);
+                let late = open.then(|| Box::new(claim));
                 Ok(Claimed::Execute(ClaimGuard::new(
                     &self.engine,
                     self.store.clone(),

@@ -42,6 +42,7 @@ pub(super) async fn obtain<S: Clone, B, E>(keyed: &mut Keyed<S>, reply: &mut Rep
             lease: config.lease,
             after_crash: rules.after_crash.policy(),
             retain: rules.retention,
+            note: entry.note.clone(),
         };
         let record = match config.records.claim(request).await {
             Ok(Claimed::Execute(guard)) => return claimed(entry, guard).await,

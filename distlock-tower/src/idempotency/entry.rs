@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock_runtime::problem::{Problem, ProblemKind};
-use distlock_runtime::{Fingerprint, Record, RecordKey, RecordState, telemetry};
+use distlock_runtime::{Fingerprint, Record, RecordKey, RecordNote, RecordState, telemetry};
 use http::Response;
 
 use super::body::ResponseBody;
@@ -26,6 +26,7 @@ pub(super) struct Entry {
     pub(super) is_stale: bool,
     /// The execution goes with its client.
     pub(super) is_attached: bool,
+    pub(super) note: RecordNote,
 }
 
 impl Entry {

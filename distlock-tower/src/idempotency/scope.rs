@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use distlock_runtime::RecordKey;
+use distlock_runtime::{RecordKey, RecordScope};
 use http::request::Parts;
 
 use super::key::IdempotencyKey;
@@ -41,6 +41,14 @@ impl Scope {
         self.0.extend_from_slice(&u64::try_from(part.len()).expect("a length fits in 64 bits").to_be_bytes());
         self.0.extend_from_slice(part);
         self
+    }
+}
+
+impl Scope {
+    /// The scope as records have it: for operators who list or purge what is somebody's.
+    #[must_use]
+    pub fn record_scope(&self) -> RecordScope {
+        RecordScope::of_framed(&self.0)
     }
 }
 
@@ -107,13 +115,17 @@ impl Scoping {
         parts: &Parts,
         key: &IdempotencyKey,
         per_route: bool,
-    ) -> Result<RecordKey, NoScope> {
+    ) -> Result<(RecordKey, Option<RecordScope>), NoScope> {
         let route = [parts.method.as_str().as_bytes(), original_uri(parts).path().as_bytes()];
         let route = if per_route { &route[..] } else { &[] };
         let key = key.as_str().as_bytes();
         match self {
-            Self::Anonymous => Ok(RecordKey::derive(ANONYMOUS, &[&[key], route].concat())),
-            Self::By(scope) => Ok(RecordKey::derive(SCOPED, &[&[&scope(parts)?.0, key], route].concat())),
+            Self::Anonymous => Ok((RecordKey::derive(ANONYMOUS, &[&[key], route].concat()), None)),
+            Self::By(scope) => {
+                let scope = scope(parts)?;
+                let record = RecordKey::derive(SCOPED, &[&[&scope.0, key], route].concat());
+                Ok((record, Some(scope.record_scope())))
+            }
         }
     }
 }
@@ -147,12 +159,18 @@ mod tests {
     #[test]
     fn borders_between_scope_and_key_cannot_be_shifted() {
         let record = |scope: &'static str, text| {
-            Scoping::by(move |_| Scope::new(scope)).record_key(&parts(), &key(text), false).unwrap()
+            Scoping::by(move |_| Scope::new(scope)).record_key(&parts(), &key(text), false).unwrap().0
         };
         assert_eq!(record("ab", "c"), record("ab", "c"));
         assert_ne!(record("ab", "c"), record("a", "bc"));
         assert_ne!(Scope::new("a").and("b"), Scope::new("ab"));
-        assert_ne!(record("", "c"), Scoping::Anonymous.record_key(&parts(), &key("c"), false).unwrap());
+        assert_ne!(record("", "c"), Scoping::Anonymous.record_key(&parts(), &key("c"), false).unwrap().0);
+    }
+
+    #[test]
+    fn operators_name_a_scope_by_its_parts() {
+        let scope = Scope::new("tenant-7").and("user-42");
+        assert_eq!(scope.record_scope(), RecordScope::derive(&[b"tenant-7", b"user-42"]));
     }
 
     #[test]
@@ -166,7 +184,7 @@ mod tests {
     fn a_key_is_one_record_or_one_for_each_route() {
         let record = |uri: &str, per_route| {
             let parts = http::Request::post(uri).body(()).unwrap().into_parts().0;
-            Scoping::Anonymous.record_key(&parts, &key("k"), per_route).unwrap()
+            Scoping::Anonymous.record_key(&parts, &key("k"), per_route).unwrap().0
         };
         assert_eq!(record("/a", false), record("/b", false));
         assert_ne!(record("/a", true), record("/b", true));

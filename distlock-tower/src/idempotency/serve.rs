@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use distlock_runtime::problem::{Problem, ProblemKind};
+use distlock_runtime::{RecordNote, RecordScope};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body::Body;
@@ -22,7 +23,8 @@ use super::reply::{self, Reply};
 use super::request_body::RequestBody;
 use super::scope::NoScope;
 use super::stale::StaleKeys;
-use super::subject::Subject;
+use super::subject::{Subject, original_uri};
+use super::trace::OriginalTrace;
 use super::{expect, fidelity, stale};
 use crate::BoxError;
 use crate::caller::{Called, Caller};
@@ -98,7 +100,7 @@ where
     let (parts, body) = request.into_parts();
     let refused = |problem| config.refuse(&problem);
     let record = config.scoping.record_key(&parts, &key, config.rules.key_per_route);
-    let record = record.map_err(|error| refused(no_scope(error)))?;
+    let (record, scope) = record.map_err(|error| refused(no_scope(error)))?;
     let is_stale = is_stale(config, &parts, &key).map_err(refused)?;
     if expect::is_asking(&parts.headers)
         && let Some(refusal) = expect::refusal(config, record, &parts, || caller.park()).await
@@ -113,8 +115,9 @@ where
     }
     let subject = Subject::new(&request.parts, request.data.clone());
     let fingerprint = config.rules.fingerprinting.current(&subject);
+    let note = note(config, &request.parts, scope);
     let config = Arc::clone(config);
-    let entry = Entry { config, key: record, fingerprint, subject, is_stale, is_attached: false };
+    let entry = Entry { config, key: record, fingerprint, subject, is_stale, is_attached: false, note };
     Ok(Keyed { entry, caller, key, request })
 }
 
@@ -164,6 +167,18 @@ fn is_stale(config: &Config, parts: &Parts, key: &IdempotencyKey) -> Result<bool
         ages.extend(now.duration_since(sent).ok());
     }
     Ok(ages.into_iter().any(|age| stale::is_stale(age, rules.retention)))
+}
+
+/// What the record says to people.
+fn note(config: &Config, parts: &Parts, scope: Option<RecordScope>) -> RecordNote {
+    let trace = OriginalTrace::of_request(&parts.headers);
+    let trace = trace.as_ref().and_then(|trace| trace.to_str().ok()).unwrap_or_default();
+    let note = RecordNote::new().with_trace(trace);
+    let note = scope.into_iter().fold(note, RecordNote::with_scope);
+    if config.records.is_sealed() {
+        return note;
+    }
+    note.with_label(&format!("{} {}", parts.method, original_uri(parts).path()))
 }
 
 fn no_scope(error: NoScope) -> Problem {

@@ -18,6 +18,7 @@ fn request(name: &str) -> ClaimRequest {
         lease: Ttl::new(ms(9_000)).unwrap(),
         after_crash: CrashPolicy::Reject,
         retain: Duration::from_secs(3600),
+        note: distlock_runtime::RecordNote::new(),
     }
 }
 

@@ -3,6 +3,7 @@
 mod attribute;
 mod calls;
 mod failures;
+mod operators;
 mod packing;
 
 use std::sync::Arc;

@@ -70,6 +70,7 @@ async fn a_claim_that_was_repeated_never_comes_back_after_its_release() {
         lease: Ttl::DEFAULT,
         after_crash: CrashPolicy::Reject,
         retain: ms(60_000),
+        note: distlock_runtime::RecordNote::new(),
     };
     let executed = |claimed: Claimed| match claimed {
         Claimed::Execute(guard) => guard,

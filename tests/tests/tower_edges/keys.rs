@@ -274,6 +274,7 @@ async fn a_record_made_by_an_unknown_rule_is_neither_replayed_nor_run(store: Sto
         lease: distlock::Ttl::DEFAULT,
         after_crash: CrashPolicy::Takeover,
         retain: HOUR,
+        note: distlock::records::RecordNote::new(),
     };
     let Claimed::Execute(_claim) = locks.records().unwrap().claim(claim).await.unwrap() else {
         panic!("the key is free");

@@ -9,11 +9,13 @@ use tokio::sync::Notify;
 
 use super::{MemoryBackend, Owner, lock};
 use crate::backend::{
-    BackendError, BackendErrorKind, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Record, RecordKey,
-    RecordLease, RecordState, RecordStore, Renewal, Settled, Settlement,
+    BackendError, BackendErrorKind, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Purged, Record,
+    RecordFilter, RecordInfo, RecordKey, RecordLease, RecordNote, RecordScope, RecordState, RecordStatus,
+    RecordStore, Renewal, Resolved, Settled, Settlement,
 };
 use crate::clock::Moment;
 use crate::token::FencingToken;
+use crate::ttl::Ttl;
 
 /// How many records the store takes; beyond that a claim is refused, and nothing in flight is ever evicted.
 const CAPACITY: usize = 1 << 20;
@@ -32,6 +34,7 @@ struct Entry {
     owner: Owner,
     fence: FencingToken,
     fingerprint: Fingerprint,
+    note: RecordNote,
     state: State,
     /// When the record is forgotten; for one in flight, when its lease lapses.
     until: Moment,
@@ -51,7 +54,26 @@ impl Entry {
             State::InFlight => RecordState::InFlight { remaining: self.until - now },
             State::Settled(state) => state.clone(),
         };
-        Record { fingerprint: self.fingerprint, state }
+        Record { fingerprint: self.fingerprint, state, note: self.note.clone() }
+    }
+
+    fn info(&self, key: RecordKey, now: Moment) -> RecordInfo {
+        let status = match &self.state {
+            State::InFlight => RecordStatus::InFlight { remaining: self.until - now },
+            State::Settled(RecordState::Completed { response }) => {
+                RecordStatus::Completed { bytes: response.len() as u64 }
+            }
+            State::Settled(RecordState::Tombstone { reason }) => {
+                RecordStatus::Tombstone { reason: reason.clone() }
+            }
+            State::Settled(_) => RecordStatus::Unknown,
+        };
+        let is_settled = !matches!(self.state, State::InFlight);
+        RecordInfo { key, status, kept_for: is_settled.then(|| self.until - now), note: self.note.clone() }
+    }
+
+    fn is_of(&self, scope: Option<RecordScope>) -> bool {
+        scope.is_none() || self.note.scope() == scope
     }
 
     fn is_over(&self, now: Moment) -> bool {
@@ -99,6 +121,7 @@ impl Records {
                 owner: claim.owner,
                 fence,
                 fingerprint: claim.fingerprint,
+                note: claim.note.clone(),
                 state: State::InFlight,
                 until: now + claim.lease.as_duration(),
                 retain: claim.retain,
@@ -164,6 +187,55 @@ impl Records {
         }
     }
 
+    fn resolve(&mut self, key: &RecordKey, settlement: &Settlement, now: Moment) -> Resolved {
+        let Some(entry) = self.entries.get_mut(key).filter(|entry| !entry.is_over(now)) else {
+            return Resolved::Absent;
+        };
+        if !entry.info(*key, now).status.is_unresolved() {
+            return Resolved::Refused;
+        }
+        // As if its claim settled it.
+        entry.state = State::InFlight;
+        let lease = RecordLease { key: *key, owner: entry.owner, fence: entry.fence, ttl: Ttl::DEFAULT };
+        match self.settle(&lease, settlement, now) {
+            Settled::Done => {
+                self.last_fence += 1;
+                if let Some(entry) = self.entries.get_mut(key) {
+                    entry.fence = FencingToken::new(self.last_fence);
+                }
+                Resolved::Done
+            }
+            Settled::Fenced => Resolved::Refused,
+        }
+    }
+
+    fn list(&self, filter: &RecordFilter, limit: usize, now: Moment) -> Vec<RecordInfo> {
+        let infos = self.entries.iter().filter(|(_, entry)| !entry.is_over(now) && entry.is_of(filter.scope));
+        let infos = infos.map(|(key, entry)| entry.info(*key, now));
+        infos.filter(|info| !filter.unresolved || info.status.is_unresolved()).take(limit).collect()
+    }
+
+    fn purge(&mut self, scope: RecordScope, limit: usize, now: Moment) -> Purged {
+        let mut purged = Purged { is_complete: true, ..Purged::default() };
+        self.entries.retain(|_, entry| {
+            if !entry.is_of(Some(scope)) {
+                return true;
+            }
+            if matches!(entry.state, State::InFlight) && entry.until > now {
+                purged.in_flight += 1;
+                return true;
+            }
+            if purged.removed >= limit {
+                purged.is_complete = false;
+                return true;
+            }
+            purged.removed += 1;
+            entry.bell.notify_waiters();
+            false
+        });
+        purged
+    }
+
     fn make_room(&mut self, now: Moment) -> Result<(), BackendError> {
         if self.entries.len() >= CAPACITY || self.entries.len() >= (self.swept * 2).max(1024) {
             self.entries.retain(|_, entry| !entry.is_over(now));
@@ -212,6 +284,33 @@ impl RecordStore for MemoryBackend {
         let now = self.clock.now();
         let records = lock(&self.shared.records);
         Ok(records.entries.get(key).filter(|entry| !entry.is_over(now)).map(|entry| entry.record(now)))
+    }
+
+    async fn list_records(
+        &self,
+        filter: &RecordFilter,
+        limit: usize,
+    ) -> Result<Vec<RecordInfo>, BackendError> {
+        Ok(lock(&self.shared.records).list(filter, limit, self.clock.now()))
+    }
+
+    async fn resolve(
+        &self,
+        key: &RecordKey,
+        fingerprint: Option<Fingerprint>,
+        settlement: &Settlement,
+    ) -> Result<Resolved, BackendError> {
+        let mut records = lock(&self.shared.records);
+        let is_other =
+            |entry: &Entry| fingerprint.is_some_and(|fingerprint| fingerprint != entry.fingerprint);
+        if records.entries.get(key).is_some_and(is_other) {
+            return Ok(Resolved::Refused);
+        }
+        Ok(records.resolve(key, settlement, self.clock.now()))
+    }
+
+    async fn purge(&self, scope: &RecordScope, limit: usize) -> Result<Purged, BackendError> {
+        Ok(lock(&self.shared.records).purge(*scope, limit, self.clock.now()))
     }
 
     async fn changed(&self, key: &RecordKey, at_most: Duration) {

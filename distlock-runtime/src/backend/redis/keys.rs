@@ -43,6 +43,11 @@ impl Namespace {
         format!("{}!r:{}", self.name, key.to_hex())
     }
 
+    /// What the names of records start with.
+    pub(super) fn record_prefix(&self) -> String {
+        format!("{}!r:", self.name)
+    }
+
     /// The token counter in the slot of a record.
     pub(super) fn record_counter(&self, record: &str) -> String {
         self.beside(record, "f")

@@ -19,6 +19,7 @@ mod connection;
 mod contention;
 mod endpoint;
 mod error;
+mod inventory;
 mod keys;
 mod latches;
 mod locks;

@@ -12,8 +12,9 @@ use super::locks::renewals;
 use super::wakeups::{jittered, pause};
 use super::{RedisBackend, error, script};
 use crate::backend::{
-    BackendError, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Record, RecordKey, RecordLease, RecordState,
-    RecordStore, Renewal, Settled, Settlement,
+    BackendError, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Purged, Record, RecordFilter, RecordInfo,
+    RecordKey, RecordLease, RecordNote, RecordScope, RecordState, RecordStore, Renewal, Resolved, Settled,
+    Settlement,
 };
 use crate::token::FencingToken;
 
@@ -31,7 +32,7 @@ impl RecordStore for RedisBackend {
         let counter = self.namespace.record_counter(&record);
         let owner = claim.owner.to_hex();
         let withdrawal = self.namespace.record_withdrawal(&record, &owner);
-        let fingerprint = written(claim.fingerprint);
+        let (fingerprint, note) = (written(claim.fingerprint), claim.note.to_text());
         let policy = match claim.after_crash {
             CrashPolicy::Reject => "reject",
             CrashPolicy::Takeover => "takeover",
@@ -39,9 +40,9 @@ impl RecordStore for RedisBackend {
         let reply = self
             .connections
             .run(&script::RECORD_CLAIM, || {
-                let mut call = script::RECORD_CLAIM.call(3, 5, 576);
+                let mut call = script::RECORD_CLAIM.call(3, 6, 576 + note.len());
                 call.arg(&record).arg(&counter).arg(&withdrawal).arg(&owner).arg(&fingerprint);
-                call.arg(claim.lease.as_millis()).arg(policy).arg(kept(claim.retain));
+                call.arg(claim.lease.as_millis()).arg(policy).arg(kept(claim.retain)).arg(&note);
                 call
             })
             .await?;
@@ -104,12 +105,7 @@ impl RecordStore for RedisBackend {
     async fn settle(&self, lease: &RecordLease, settlement: &Settlement) -> Result<Settled, BackendError> {
         let record = self.namespace.record(&lease.key);
         let owner = lease.owner.to_hex();
-        let (state, retain, payload) = match settlement {
-            Settlement::Complete { response, retain } => ("c", *retain, &response[..]),
-            Settlement::Release => ("r", Duration::ZERO, &b""[..]),
-            Settlement::Tombstone { reason, retain } => ("t", *retain, reason.as_bytes()),
-            Settlement::Unknown { retain } => ("u", *retain, &b""[..]),
-        };
+        let (state, retain, payload) = settled(settlement);
         let reply = self
             .connections
             .run(&script::RECORD_SETTLE, || {
@@ -144,6 +140,27 @@ impl RecordStore for RedisBackend {
             Value::Nil => Ok(None),
             other => present("look up", other).map(Some),
         }
+    }
+
+    async fn list_records(
+        &self,
+        filter: &RecordFilter,
+        limit: usize,
+    ) -> Result<Vec<RecordInfo>, BackendError> {
+        self.look_through(filter, limit).await
+    }
+
+    async fn resolve(
+        &self,
+        key: &RecordKey,
+        fingerprint: Option<Fingerprint>,
+        settlement: &Settlement,
+    ) -> Result<Resolved, BackendError> {
+        self.resolve_record(key, fingerprint, settlement).await
+    }
+
+    async fn purge(&self, scope: &RecordScope, limit: usize) -> Result<Purged, BackendError> {
+        self.purge_records(scope, limit).await
     }
 
     async fn changed(&self, key: &RecordKey, at_most: Duration) {
@@ -199,18 +216,29 @@ impl RedisBackend {
     }
 }
 
-/// From `{0, state, fingerprint, remaining ms or response or reason}`.
+/// The letter of the state, the retention and what is stored.
+pub(super) fn settled(settlement: &Settlement) -> (&'static str, Duration, &[u8]) {
+    match settlement {
+        Settlement::Complete { response, retain } => ("c", *retain, &response[..]),
+        Settlement::Release => ("r", Duration::ZERO, b""),
+        Settlement::Tombstone { reason, retain } => ("t", *retain, reason.as_bytes()),
+        Settlement::Unknown { retain } => ("u", *retain, b""),
+    }
+}
+
+/// From `{0, state, fingerprint, remaining ms or response or reason, note}`.
 fn present(operation: &str, reply: Value) -> Result<Record, BackendError> {
     let Value::Array(parts) = reply else { return Err(error::unexpected(operation, &reply)) };
-    let record = match <[Value; 4]>::try_from(parts) {
+    let record = match <[Value; 5]>::try_from(parts) {
         Ok(
             [
                 Value::Int(0),
                 Value::BulkString(state),
                 Value::BulkString(fingerprint),
                 Value::BulkString(rest),
+                Value::BulkString(note),
             ],
-        ) => read(&state, &fingerprint, rest),
+        ) => read(&state, &fingerprint, rest, &note),
         _ => None,
     };
     record.ok_or_else(|| {
@@ -222,7 +250,7 @@ fn present(operation: &str, reply: Value) -> Result<Record, BackendError> {
     })
 }
 
-fn read(state: &[u8], fingerprint: &[u8], rest: Vec<u8>) -> Option<Record> {
+fn read(state: &[u8], fingerprint: &[u8], rest: Vec<u8>, note: &[u8]) -> Option<Record> {
     let state = match state {
         b"i" => RecordState::InFlight { remaining: parsed(&rest).ok()? },
         b"c" => RecordState::Completed { response: Bytes::from(rest) },
@@ -230,7 +258,8 @@ fn read(state: &[u8], fingerprint: &[u8], rest: Vec<u8>) -> Option<Record> {
         b"u" => RecordState::Unknown,
         _ => return None,
     };
-    Some(Record { fingerprint: fingerprint_read(fingerprint)?, state })
+    let note = RecordNote::from_text(&String::from_utf8_lossy(note));
+    Some(Record { fingerprint: fingerprint_read(fingerprint)?, state, note })
 }
 
 fn parsed(milliseconds: &[u8]) -> Result<Duration, BackendError> {
@@ -241,7 +270,7 @@ fn parsed(milliseconds: &[u8]) -> Result<Duration, BackendError> {
 }
 
 /// `<version>:<hex digest>`.
-fn written(fingerprint: Fingerprint) -> String {
+pub(super) fn written(fingerprint: Fingerprint) -> String {
     use std::fmt::Write as _;
     let mut text = format!("{}:", fingerprint.version);
     for byte in fingerprint.digest {
@@ -256,7 +285,7 @@ fn fingerprint_read(text: &[u8]) -> Option<Fingerprint> {
 }
 
 /// A key with a ttl of nothing would be gone at once.
-fn kept(retain: Duration) -> u64 {
+pub(super) fn kept(retain: Duration) -> u64 {
     milliseconds(retain).max(1)
 }
 
@@ -276,7 +305,8 @@ mod tests {
     #[test]
     fn records_of_other_versions_are_errors_without_their_contents() {
         let part = |text: &str| Value::BulkString(text.as_bytes().to_vec());
-        let reply = Value::Array(vec![Value::Int(0), part("z"), part("nonsense"), part("secret body")]);
+        let reply =
+            Value::Array(vec![Value::Int(0), part("z"), part("nonsense"), part("secret body"), part("")]);
         let error = present("claim", reply).unwrap_err();
         assert!(!format!("{error:?}").contains("secret"), "{error}");
     }

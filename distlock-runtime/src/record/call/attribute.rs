@@ -11,7 +11,7 @@ use super::digest;
 use super::execute::{self, Prepared};
 use super::policy::{OnCancel, OnFailure, Options};
 use super::stored::Kept;
-use crate::backend::CrashPolicy;
+use crate::backend::{CrashPolicy, RecordNote};
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::lock::{Manager, WaitSpec, current};
@@ -117,7 +117,7 @@ impl CallSpec {
             Some(WaitSpec::For(length)) => Wait::For(length),
             Some(WaitSpec::Forever) => Wait::Forever,
         };
-        Prepared::new(shared, key.map_err(named)?, fingerprints.map_err(named)?, options)
+        Prepared::new(shared, key.map_err(named)?, fingerprints.map_err(named)?, RecordNote::new(), options)
     }
 }
 

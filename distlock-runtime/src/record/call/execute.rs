@@ -11,7 +11,7 @@ use tracing::{Instrument, Span, field};
 
 use super::policy::Options;
 use super::stored::Kept;
-use crate::backend::{RecordKey, Settlement};
+use crate::backend::{RecordKey, RecordNote, Settlement};
 use crate::error::{ErrorKind, LockError};
 use crate::key::LockKey;
 use crate::lock::{GuardRef, Shared};
@@ -37,6 +37,7 @@ pub(crate) struct Prepared {
     record: RecordKey,
     fingerprints: Fingerprints,
     lease: Ttl,
+    note: RecordNote,
     options: Options,
 }
 
@@ -45,12 +46,15 @@ impl Prepared {
         shared: Arc<Shared>,
         key: LockKey,
         fingerprints: Fingerprints,
+        note: RecordNote,
         options: Options,
     ) -> Result<Self, LockError> {
         let lease = options.check().map_err(|error| error.for_key(&key))?;
         let records = Records::new(shared.engine.clone(), shared.packing.clone())?;
         let record = record_of(&key);
-        Ok(Self { records, shared, key, record, fingerprints, lease, options })
+        // Who seals results doesn't want their keys to be read either.
+        let note = if shared.packing.is_sealed() { note } else { note.with_label(key.as_str()) };
+        Ok(Self { records, shared, key, record, fingerprints, lease, note, options })
     }
 
     /// The claim, or the stored bytes.
@@ -64,6 +68,7 @@ impl Prepared {
                 lease: self.lease,
                 after_crash: self.options.after_crash,
                 retain: self.options.retain,
+                note: self.note.clone(),
             },
             fingerprints: &self.fingerprints,
             wait: match self.options.wait {
@@ -74,7 +79,12 @@ impl Prepared {
         };
         match obtain(seeker, pending(), || {}).await {
             Obtained::Execute(guard) => Ok(ControlFlow::Continue(guard)),
-            Obtained::Present(Found::Completed(bytes)) => Ok(ControlFlow::Break(bytes)),
+            Obtained::Present(Found::Completed(bytes, note)) => {
+                if let Some(trace) = note.trace() {
+                    Span::current().record("original", trace);
+                }
+                Ok(ControlFlow::Break(bytes))
+            }
             Obtained::Present(found) => Err(self.refused(found)),
             Obtained::InFlight | Obtained::Gone => Err(self.error(ErrorKind::InFlight)),
             Obtained::Failed { error, .. } => Err(error.for_key(&self.key)),
@@ -87,7 +97,7 @@ impl Prepared {
         let record =
             self.records.look_up(&self.record).await.map_err(|_| superseded())?.ok_or_else(superseded)?;
         match Found::of(record, &self.fingerprints) {
-            ControlFlow::Break(Found::Completed(bytes)) => Ok(bytes),
+            ControlFlow::Break(Found::Completed(bytes, _)) => Ok(bytes),
             ControlFlow::Break(_) | ControlFlow::Continue(_) => Err(superseded()),
         }
     }
@@ -102,7 +112,7 @@ impl Prepared {
                 self.error(ErrorKind::OutcomeUnknown).remedy("find out what it did, then resolve the record")
             }
             Found::Unreadable(why) => self.unreadable(why),
-            Found::Completed(_) => self.unreadable("a result in place of a refusal"),
+            Found::Completed(..) => self.unreadable("a result in place of a refusal"),
         }
     }
 
@@ -195,6 +205,7 @@ fn call_span(call: &Prepared) -> Span {
         lock = call.options.template,
         outcome = field::Empty,
         token = field::Empty,
+        original = field::Empty,
         key = field::Empty
     );
     if tracing::enabled!(tracing::Level::DEBUG) {

@@ -21,10 +21,11 @@ use self::policy::Options;
 pub use self::policy::{OnCancel, OnFailure};
 use self::stored::Kept;
 use super::fingerprints::Fingerprints;
-use crate::backend::{CrashPolicy, RecordKey};
-use crate::error::LockError;
+use crate::backend::{CrashPolicy, RecordKey, RecordNote, RecordScope, Resolved, Settlement};
+use crate::error::{ErrorKind, LockError};
 use crate::key::LockKey;
 use crate::lock::{GuardRef, Shared};
+use crate::record::Records;
 use crate::ttl::Wait;
 
 /// Work that runs at most once for its key, and whose result is kept and given to whoever asks again; made by
@@ -65,13 +66,14 @@ pub struct Idempotent {
     shared: Arc<Shared>,
     key: Result<LockKey, LockError>,
     fingerprints: Result<Fingerprints, LockError>,
+    note: RecordNote,
     options: Options,
 }
 
 impl Idempotent {
     pub(crate) fn new(shared: Arc<Shared>, key: Result<LockKey, LockError>) -> Self {
         let options = Options::new(&shared.defaults);
-        Self { shared, key, fingerprints: digest::of(&()), options }
+        Self { shared, key, fingerprints: digest::of(&()), note: RecordNote::new(), options }
     }
 
     /// How long a finished record is kept, from its completion (24 h). An execution that died is refused for as long.
@@ -122,6 +124,20 @@ impl Idempotent {
     /// `RESULT_NOT_RETAINED`; nothing runs again.
     pub fn result_limit(mut self, bytes: usize) -> Self {
         self.options.result_limit = bytes;
+        self
+    }
+
+    /// Whose the record is, so that operators can list and purge it: `RecordScope::derive(&[b"tenant-7"])`. It doesn't make another key:
+    /// put the tenant into the key too.
+    pub fn scope(mut self, scope: RecordScope) -> Self {
+        self.note = self.note.with_scope(scope);
+        self
+    }
+
+    /// The trace that the work is part of: a W3C `traceparent`. It is kept in the record; a call that gets the value finds it in its
+    /// span, `distlock.call`, as `original`, and operators find it with the record.
+    pub fn trace(mut self, traceparent: &str) -> Self {
+        self.note = self.note.with_trace(traceparent);
         self
     }
 
@@ -199,6 +215,41 @@ impl Idempotent {
         }
     }
 
+    /// Ends a call whose outcome nobody knows with this value, which is given to whoever asks again: see
+    /// [`Records::resolve`](crate::Records::resolve).
+    ///
+    /// # Errors
+    /// As [`Records::resolve`](crate::Records::resolve), and `CONFIG` for a value that can't be written as JSON.
+    ///
+    /// # Cancel safety
+    /// It may or may not happen.
+    pub async fn resolve_with<T>(self, value: &T) -> Result<Resolved, LockError>
+    where
+        T: Serialize + ?Sized,
+    {
+        let retain = self.options.retain;
+        let response = stored::value(value).map_err(|error| {
+            LockError::new(ErrorKind::Config, "resolve").detail("the value can't be kept").caused_by(error)
+        })?;
+        self.resolve(Settlement::Complete { response, retain }).await
+    }
+
+    /// Ends a call whose outcome nobody knows, but of which you found out that it had no effect: the next one runs.
+    ///
+    /// # Errors
+    /// As [`Records::resolve`](crate::Records::resolve).
+    ///
+    /// # Cancel safety
+    /// It may or may not happen.
+    pub async fn resolve_as_not_run(self) -> Result<Resolved, LockError> {
+        self.resolve(Settlement::Release).await
+    }
+
+    async fn resolve(self, settlement: Settlement) -> Result<Resolved, LockError> {
+        let key = self.record()?;
+        Records::new(self.shared.engine.clone(), self.shared.packing.clone())?.resolve(&key, settlement).await
+    }
+
     /// The name of the call's record, for those who look at records: `Records::look_up`.
     ///
     /// # Errors
@@ -208,7 +259,7 @@ impl Idempotent {
     }
 
     fn prepare(self) -> Result<Prepared, LockError> {
-        Prepared::new(self.shared, self.key?, self.fingerprints?, self.options)
+        Prepared::new(self.shared, self.key?, self.fingerprints?, self.note, self.options)
     }
 }
 

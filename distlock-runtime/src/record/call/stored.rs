@@ -73,7 +73,12 @@ impl<R> Kept<R> {
     }
 }
 
-fn written(kind: u8, value: &impl Serialize) -> serde_json::Result<Bytes> {
+/// A value as it is kept.
+pub(super) fn value(value: &(impl Serialize + ?Sized)) -> serde_json::Result<Bytes> {
+    written(VALUE, value)
+}
+
+fn written(kind: u8, value: &(impl Serialize + ?Sized)) -> serde_json::Result<Bytes> {
     let mut bytes = vec![VERSION, kind];
     serde_json::to_writer(&mut bytes, value)?;
     Ok(bytes.into())

@@ -89,6 +89,14 @@ impl Packing {
         self
     }
 
+    /// Whether results are encrypted.
+    pub(super) fn is_sealed(&self) -> bool {
+        #[cfg(feature = "seal")]
+        return self.keys.is_some();
+        #[cfg(not(feature = "seal"))]
+        false
+    }
+
     /// The bytes to store.
     pub(super) fn pack(&self, place: Place, result: Bytes) -> Result<Bytes, Unreadable> {
         let content = self.compressed(result);

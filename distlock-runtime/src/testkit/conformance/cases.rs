@@ -63,6 +63,13 @@ macro_rules! __conformance_cases {
                 a_lapsed_claim_is_forgotten_after_its_retention,
                 who_waits_for_a_record_is_told,
             ]
+            inventory: [
+                a_note_is_read_back,
+                unresolved_records_are_listed,
+                an_unresolved_record_is_resolved_once,
+                what_is_known_or_under_way_is_not_resolved,
+                a_purge_takes_its_scope_and_nothing_under_way,
+            ]
             settlement: [
                 a_completed_record_is_replayed_byte_by_byte,
                 a_settlement_may_be_repeated_and_not_changed,

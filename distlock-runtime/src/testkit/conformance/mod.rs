@@ -44,6 +44,7 @@ mod attempts;
 mod capabilities;
 mod cases;
 mod guards;
+mod inventory;
 mod kinds;
 mod latches;
 mod leases;

@@ -7,8 +7,8 @@ use tokio::time::Instant;
 use super::Store;
 use super::tools::{eventually, in_time, ms, ttl};
 use crate::backend::{
-    Claim, ClaimOutcome, CrashPolicy, Fingerprint, Record, RecordKey, RecordLease, RecordState, RecordStore,
-    Renewal, Settled, Settlement,
+    Claim, ClaimOutcome, CrashPolicy, Fingerprint, Record, RecordKey, RecordLease, RecordNote, RecordState,
+    RecordStore, Renewal, Settled, Settlement,
 };
 use crate::token::{FencingToken, OwnerToken};
 
@@ -70,6 +70,7 @@ pub(super) fn claim(key: RecordKey) -> Claim {
         lease: ttl(30_000),
         after_crash: CrashPolicy::Reject,
         retain: ms(3_600_000),
+        note: RecordNote::new(),
     }
 }
 

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use super::locks::sent_before;
 use super::{Call, Faulty, meet};
 use crate::backend::{
-    BackendError, Claim, ClaimOutcome, Record, RecordKey, RecordLease, RecordStore, Renewal, Settled,
-    Settlement,
+    BackendError, Claim, ClaimOutcome, Fingerprint, Purged, Record, RecordFilter, RecordInfo, RecordKey,
+    RecordLease, RecordScope, RecordStore, Renewal, Resolved, Settled, Settlement,
 };
 
 impl Faulty {
@@ -54,6 +54,35 @@ impl RecordStore for Faulty {
     async fn look_up(&self, key: &RecordKey) -> Result<Option<Record>, BackendError> {
         let (desk, key) = (self.desk(), *key);
         meet(self.script.meet(Call::LookUp), || async move { desk.look_up(&key).await }).await
+    }
+
+    async fn list_records(
+        &self,
+        filter: &RecordFilter,
+        limit: usize,
+    ) -> Result<Vec<RecordInfo>, BackendError> {
+        let (desk, filter) = (self.desk(), *filter);
+        meet(self.script.meet(Call::ListRecords), || async move { desk.list_records(&filter, limit).await })
+            .await
+    }
+
+    async fn resolve(
+        &self,
+        key: &RecordKey,
+        fingerprint: Option<Fingerprint>,
+        settlement: &Settlement,
+    ) -> Result<Resolved, BackendError> {
+        let (desk, key, settlement) = (self.desk(), *key, settlement.clone());
+        meet(
+            self.script.meet(Call::Resolve),
+            || async move { desk.resolve(&key, fingerprint, &settlement).await },
+        )
+        .await
+    }
+
+    async fn purge(&self, scope: &RecordScope, limit: usize) -> Result<Purged, BackendError> {
+        let (desk, scope) = (self.desk(), *scope);
+        meet(self.script.meet(Call::Purge), || async move { desk.purge(&scope, limit).await }).await
     }
 
     async fn changed(&self, key: &RecordKey, at_most: Duration) {

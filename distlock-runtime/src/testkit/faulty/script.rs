@@ -20,16 +20,22 @@ pub enum Call {
     Inspect,
     /// [`Backend::list`](crate::backend::Backend::list)
     List,
+    /// [`RecordStore::list_records`](crate::backend::RecordStore::list_records)
+    ListRecords,
     /// [`RecordStore::look_up`](crate::backend::RecordStore::look_up)
     LookUp,
     /// [`Backend::ping`](crate::backend::Backend::ping)
     Ping,
+    /// [`RecordStore::purge`](crate::backend::RecordStore::purge)
+    Purge,
     /// [`Backend::release`](crate::backend::Backend::release)
     Release,
     /// [`Backend::renew`](crate::backend::Backend::renew)
     Renew,
     /// [`RecordStore::renew_claims`](crate::backend::RecordStore::renew_claims)
     RenewClaims,
+    /// [`RecordStore::resolve`](crate::backend::RecordStore::resolve)
+    Resolve,
     /// [`RecordStore::settle`](crate::backend::RecordStore::settle)
     Settle,
     /// [`Backend::try_acquire`](crate::backend::Backend::try_acquire)

@@ -1,6 +1,6 @@
 -- A record is a hash: s state (i in flight, c completed, t tombstone, u unknown), o owner, f fence, p fingerprint,
 -- u lease until (ms), k retention of one in flight (ms), a '1' if it was taken over, b response or reason,
--- w channels of those who wait, separated by blanks.
+-- w channels of those who wait, separated by blanks, m what it says to people: scope or -, trace or -, label.
 local function now_ms()
   local time = redis.call('time')
   return time[1] * 1000 + math.floor(time[2] / 1000)
@@ -16,8 +16,9 @@ local function notify(channels)
   end
 end
 
--- What stands there: {0, state, fingerprint, remaining ms or response or reason}.
+-- What stands there: {0, state, fingerprint, remaining ms or response or reason, note}.
 local function present(state, fingerprint, lease_until, now)
-  if state == 'i' then return { 0, state, fingerprint, digits(math.max(0, lease_until - now)) } end
-  return { 0, state, fingerprint, redis.call('hget', KEYS[1], 'b') or '' }
+  local rest = redis.call('hmget', KEYS[1], 'm', 'b')
+  if state == 'i' then rest[2] = digits(math.max(0, lease_until - now)) end
+  return { 0, state, fingerprint, rest[2] or '', rest[1] or '' }
 end

@@ -1,6 +1,6 @@
 -- RECORD_CLAIM
--- KEYS record, counter, mark of this owner's withdrawal          ARGV owner, fingerprint, lease ms, 'takeover' or 'reject', retention ms
--- Gives {1, fence, 1 if taken over} | {0, state, fingerprint, remaining ms or response or reason}
+-- KEYS record, counter, mark of this owner's withdrawal          ARGV owner, fingerprint, lease ms, 'takeover' or 'reject', retention ms, note
+-- Gives {1, fence, 1 if taken over} | {0, state, fingerprint, remaining ms or response or reason, note}
 -- | -1: withdrawn before.
 -- Repeat by the same owner: goes on under the same fence. A lapsed one is taken over only by the same fingerprint.
 if redis.call('exists', KEYS[3]) == 1 then return -1 end
@@ -22,7 +22,7 @@ if state then
     redis.call('pexpire', KEYS[1], ARGV[5])
     redis.call('hset', KEYS[1], 's', 'u')
     notify(channels)
-    return { 0, 'u', fingerprint, '' }
+    return { 0, 'u', fingerprint, '', redis.call('hget', KEYS[1], 'm') or '' }
   end
   if fingerprint ~= ARGV[2] then return present(state, fingerprint, lease_until, now) end
   taken = 1
@@ -31,5 +31,6 @@ fence = draw(KEYS[2])
 if type(fence) == 'table' then return fence end
 redis.call('hset', KEYS[1], 's', 'i', 'o', ARGV[1], 'f', digits(fence), 'p', ARGV[2], 'u', digits(now + ARGV[3]),
   'k', ARGV[5], 'a', taken)
+if ARGV[6] ~= '' then redis.call('hset', KEYS[1], 'm', ARGV[6]) end
 redis.call('pexpire', KEYS[1], life)
 return { 1, fence, taken }

@@ -1,6 +1,6 @@
 -- RECORD_LOOK_UP
 -- KEYS record          ARGV nothing, or channel and longest list of channels
--- Gives nil: no record | {0, state, fingerprint, remaining ms or response or reason}.
+-- Gives nil: no record | {0, state, fingerprint, remaining ms or response or reason, note}.
 -- With a channel: {0, state, remaining ms} of one in flight, whose end will be told to the channel; nil of any other.
 local found = redis.pcall('hmget', KEYS[1], 's', 'p', 'u', 'w')
 if found.err then return found end

@@ -3,6 +3,9 @@
 //! One record a key; every transition is one atomic operation, compared on (owner token, fence) and judged by the
 //! store's clock: `absent → in flight → completed | tombstone | unknown`.
 
+mod inventory;
+mod note;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -10,7 +13,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-use super::{BackendError, Renewal};
+pub use inventory::{Purged, RecordFilter, RecordInfo, RecordStatus, Resolved};
+pub use note::{RecordNote, RecordScope};
+
+use super::{BackendError, BackendErrorKind, Renewal};
 use crate::clock::Moment;
 use crate::token::{FencingToken, OwnerToken};
 use crate::ttl::Ttl;
@@ -101,6 +107,8 @@ pub struct Claim {
     pub after_crash: CrashPolicy,
     /// How long an `unknown` record is kept.
     pub retain: Duration,
+    /// What the record says to people.
+    pub note: RecordNote,
 }
 
 /// What a claim found.
@@ -127,6 +135,8 @@ pub struct Record {
     pub fingerprint: Fingerprint,
     /// Its state.
     pub state: RecordState,
+    /// What its claim left for people.
+    pub note: RecordNote,
 }
 
 /// The state of a record.
@@ -230,6 +240,39 @@ pub trait RecordStore: fmt::Debug + Send + Sync + 'static {
     /// Waits until the record may have changed, at most `at_most`. May return early. Registers its interest before it
     /// looks, so a change after the last look-up isn't missed by more than the store's fallback period.
     async fn changed(&self, key: &RecordKey, at_most: Duration);
+
+    /// The records that pass the filter, `limit` at most. What changes meanwhile may be missing or be shown as it was. Looks
+    /// at the store step by step, never at all of it at once.
+    async fn list_records(
+        &self,
+        filter: &RecordFilter,
+        limit: usize,
+    ) -> Result<Vec<RecordInfo>, BackendError> {
+        let _ = (filter, limit);
+        Err(unsupported())
+    }
+
+    /// Settles a record whose outcome nobody knows: one that is unknown, or in flight with a lapsed lease. With a
+    /// fingerprint, only if it is the record's. Whoever had claimed it is fenced off from then on.
+    async fn resolve(
+        &self,
+        key: &RecordKey,
+        fingerprint: Option<Fingerprint>,
+        settlement: &Settlement,
+    ) -> Result<Resolved, BackendError> {
+        let _ = (key, fingerprint, settlement);
+        Err(unsupported())
+    }
+
+    /// Forgets the records of this scope, `limit` at most, but those that somebody executes. Looks at the store step by step.
+    async fn purge(&self, scope: &RecordScope, limit: usize) -> Result<Purged, BackendError> {
+        let _ = (scope, limit);
+        Err(unsupported())
+    }
+}
+
+fn unsupported() -> BackendError {
+    BackendError::refused(BackendErrorKind::Unsupported, "the store doesn't look through its records")
 }
 
 #[cfg(test)]

@@ -1,0 +1,184 @@
+//! Looking through records: step by step, never all keys at once.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use redis::Value;
+
+use super::keys::glob_escaped;
+use super::{RedisBackend, error, records, script};
+use crate::backend::{
+    BackendError, BackendErrorKind, Fingerprint, Purged, RecordFilter, RecordInfo, RecordKey, RecordNote,
+    RecordScope, RecordStatus, Resolved, Settlement,
+};
+
+/// How many keys the server looks at in one step of a scan.
+const SCAN: u32 = 500;
+/// How many records one script call looks at.
+const LOOKS: usize = 100;
+
+impl RedisBackend {
+    pub(super) async fn look_through(
+        &self,
+        filter: &RecordFilter,
+        limit: usize,
+    ) -> Result<Vec<RecordInfo>, BackendError> {
+        let scope = filter.scope.map(RecordScope::to_hex).unwrap_or_default();
+        let wanted = if filter.unresolved { "u" } else { "" };
+        // A scan may give a key twice.
+        let mut found = BTreeMap::new();
+        let mut cursor = 0;
+        loop {
+            let (next, keys) = self.scan_records(cursor).await?;
+            for keys in keys.chunks(LOOKS) {
+                let reply = self
+                    .connections
+                    .run(&script::RECORD_LIST, || {
+                        let mut call = script::RECORD_LIST.call(keys.len(), 2, 96 * keys.len() + 64);
+                        for key in keys {
+                            call.arg(self.namespace.record(key));
+                        }
+                        call.arg(&scope).arg(wanted);
+                        call
+                    })
+                    .await?;
+                let Value::Array(rows) = reply.value else {
+                    return Err(error::unexpected("list", &reply.value));
+                };
+                for row in rows {
+                    let info = info(keys, row).ok_or_else(unreadable)?;
+                    if found.len() < limit {
+                        found.insert(info.key, info);
+                    }
+                }
+            }
+            if next == 0 || found.len() >= limit {
+                return Ok(found.into_values().collect());
+            }
+            cursor = next;
+        }
+    }
+
+    pub(super) async fn resolve_record(
+        &self,
+        key: &RecordKey,
+        fingerprint: Option<Fingerprint>,
+        settlement: &Settlement,
+    ) -> Result<Resolved, BackendError> {
+        let record = self.namespace.record(key);
+        let fingerprint = fingerprint.map(records::written).unwrap_or_default();
+        let (state, retain, payload) = records::settled(settlement);
+        let reply = self
+            .connections
+            .run(&script::RECORD_RESOLVE, || {
+                let mut call = script::RECORD_RESOLVE.call(1, 4, 256 + payload.len());
+                call.arg(&record).arg(state).arg(records::kept(retain)).arg(payload).arg(&fingerprint);
+                call
+            })
+            .await?;
+        match reply.value {
+            Value::Int(1) => Ok(Resolved::Done),
+            Value::Int(0) => Ok(Resolved::Refused),
+            Value::Int(-1) => Ok(Resolved::Absent),
+            other => Err(error::unexpected("resolve", &other)),
+        }
+    }
+
+    pub(super) async fn purge_records(
+        &self,
+        scope: &RecordScope,
+        limit: usize,
+    ) -> Result<Purged, BackendError> {
+        let scope = scope.to_hex();
+        let mut purged = Purged::default();
+        // In flight are counted once, though a scan may give a key twice.
+        let mut seen = std::collections::HashSet::new();
+        let mut cursor = 0;
+        loop {
+            let (next, mut keys) = self.scan_records(cursor).await?;
+            keys.retain(|key| seen.insert(*key));
+            for keys in keys.chunks(LOOKS) {
+                let left = limit - purged.removed;
+                let reply = self
+                    .connections
+                    .run(&script::RECORD_PURGE, || {
+                        let mut call = script::RECORD_PURGE.call(keys.len(), 2, 96 * keys.len() + 64);
+                        for key in keys {
+                            call.arg(self.namespace.record(key));
+                        }
+                        call.arg(&scope).arg(left);
+                        call
+                    })
+                    .await?;
+                let Value::Array(counts) = &reply.value else {
+                    return Err(error::unexpected("purge", &reply.value));
+                };
+                let &[Value::Int(removed), Value::Int(in_flight), Value::Int(left)] = &counts[..] else {
+                    return Err(error::unexpected("purge", &reply.value));
+                };
+                purged.removed += usize::try_from(removed).unwrap_or(0);
+                purged.in_flight += usize::try_from(in_flight).unwrap_or(0);
+                if left > 0 {
+                    return Ok(purged);
+                }
+            }
+            if next == 0 {
+                return Ok(Purged { is_complete: true, ..purged });
+            }
+            cursor = next;
+        }
+    }
+
+    /// One step over the names of records.
+    async fn scan_records(&self, cursor: u64) -> Result<(u64, Vec<RecordKey>), BackendError> {
+        let prefix = self.namespace.record_prefix();
+        let pattern = format!("{}*", glob_escaped(&prefix));
+        let step = self
+            .connections
+            .command("list", || {
+                let mut scan = redis::cmd("SCAN");
+                scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN);
+                scan
+            })
+            .await?;
+        let (next, names) = redis::from_redis_value::<(u64, Vec<Vec<u8>>)>(step).map_err(|_| unreadable())?;
+        let key = |name: &Vec<u8>| {
+            let text = std::str::from_utf8(name).ok()?.strip_prefix(prefix.as_str())?;
+            RecordKey::from_hex(text)
+        };
+        Ok((next, names.iter().filter_map(key).collect()))
+    }
+}
+
+/// From `{index, state, rest, kept for ms, note}`.
+fn info(keys: &[RecordKey], row: Value) -> Option<RecordInfo> {
+    let Value::Array(row) = row else { return None };
+    let [
+        Value::Int(index),
+        Value::BulkString(state),
+        Value::BulkString(rest),
+        Value::Int(kept),
+        Value::BulkString(note),
+    ] = &row[..]
+    else {
+        return None;
+    };
+    let key = *keys.get(usize::try_from(*index).ok()?.checked_sub(1)?)?;
+    let rest = String::from_utf8_lossy(rest);
+    let status = match state.as_slice() {
+        b"i" => RecordStatus::InFlight { remaining: Duration::from_millis(rest.parse().ok()?) },
+        b"c" => RecordStatus::Completed { bytes: rest.parse().ok()? },
+        b"t" => RecordStatus::Tombstone { reason: rest.into_owned() },
+        b"u" => RecordStatus::Unknown,
+        _ => return None,
+    };
+    let kept_for = u64::try_from(*kept).ok().map(Duration::from_millis);
+    Some(RecordInfo { key, status, kept_for, note: RecordNote::from_text(&String::from_utf8_lossy(note)) })
+}
+
+fn unreadable() -> BackendError {
+    BackendError::refused(
+        BackendErrorKind::Script,
+        "redis gave an unexpected reply to a look through its records",
+    )
+}

@@ -35,10 +35,11 @@ pub(super) async fn obtain<S: Clone, B, E>(keyed: &mut Keyed<S>, reply: &mut Rep
     let (entry, rules) = (&keyed.entry, &config.rules);
     let deadline = Instant::now() + rules.wait;
     let mut waiting = None;
+    let mut fingerprint = entry.fingerprint;
     loop {
         let request = ClaimRequest {
             key: entry.key,
-            fingerprint: entry.fingerprint,
+            fingerprint,
             lease: config.lease,
             after_crash: rules.after_crash.policy(),
             retain: rules.retention,
@@ -49,10 +50,16 @@ pub(super) async fn obtain<S: Clone, B, E>(keyed: &mut Keyed<S>, reply: &mut Rep
             Ok(Claimed::Present(record)) => record,
             Err(error) => return store_failed(keyed, &error, waiting.is_some()),
         };
+        let stored = record.fingerprint;
         let lease_left = match entry.read(record) {
             ControlFlow::Break(response) => return Verdict::Answer(response),
             ControlFlow::Continue(remaining) => remaining,
         };
+        // The store compares digests: what died under a former rule is taken over under that one.
+        if lease_left.is_zero() && fingerprint != stored {
+            fingerprint = stored;
+            continue;
+        }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Verdict::Answer(config.in_flight());

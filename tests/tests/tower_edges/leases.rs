@@ -11,7 +11,7 @@ use axum::routing::post;
 use distlock::LockManager;
 use distlock::records::CrashPolicy;
 use distlock_tests::wait;
-use distlock_tower::{AfterCrash, Execution, Outcome, Recovered};
+use distlock_tower::{AfterCrash, Execution, FingerprintRule, Outcome, Recovered};
 use http::StatusCode;
 use tower::ServiceExt;
 
@@ -22,6 +22,7 @@ crate::on_every_store!(
     a_handler_fences_its_own_writes,
     a_recovery_is_asked_once_before_anything_runs_again,
     waiters_of_a_record_that_is_forgotten_execute_one_after_the_other,
+    what_died_under_a_former_fingerprint_rule_is_taken_over,
 );
 
 const LEASE: Duration = Duration::from_millis(300);
@@ -206,6 +207,19 @@ async fn a_recovery_is_asked_once_before_anything_runs_again(store: Store) {
             }
         }
     }
+}
+
+/// It died under the rule of an earlier deployment: the next one takes it over all the same, and no other request does.
+async fn what_died_under_a_former_fingerprint_rule_is_taken_over(store: Store) {
+    died(&store, "k").await;
+    let (locks, runs) = (store.manager().await, Runs::open());
+    let rule = FingerprintRule::json_fields(["/amount"]);
+    let takeover = builder(&locks).lease(LEASE).fingerprint(rule).after_crash(CrashPolicy::Takeover);
+    let app = app(&runs, takeover);
+    ask(&app, keyed("/pay", "k", "another body")).await.assert_problem(422, "key-reused");
+    assert_eq!(ask(&app, keyed("/pay", "k", "")).await.text(), "run 1");
+    assert!(ask(&app, keyed("/pay", "k", "")).await.is_replay());
+    assert_eq!(runs.total(), 1);
 }
 
 #[tokio::test]

@@ -27,7 +27,7 @@ const DERIVED: u16 = 1 << 15;
 /// ```
 ///
 /// Whoever changes the rule of a running service gives the old one to
-/// [`former_fingerprint`](super::IdempotencyBuilder::former_fingerprint) until its records have gone: a record of a rule that isn't
+/// [`former_fingerprint`](crate::idempotency::IdempotencyBuilder::former_fingerprint) until its records have gone: a record of a rule that isn't
 /// known is refused (`record-unreadable`), since nobody can tell whether it is about this request. `bytes` and `canonical_json`
 /// without headers are always known.
 #[derive(Clone)]

@@ -5,11 +5,10 @@
 //! | [`IdempotencyLayer`] | a request that carries a key runs at most once at a time; its response is kept and replayed |
 //! | [`LockLayer`] | one request at a time for each key, across all replicas |
 //!
-//! | `client::ClientLayer` (feature `client`) | the client's half: one key for each call, kept over its retries |
+//! The client's half is in `distlock_tower::client` (feature `client`): one key for each call, kept over its retries. gRPC calls are known by
+//! their content type and are answered in its terms: [`grpc`].
 //!
-//! gRPC calls are known by their content type and are answered in its terms: [`grpc`].
-//!
-//! The first two take any `tower` service of `http` requests whose body data is `Bytes` (axum 0.8, tonic 0.14, hyper) and answer
+//! Both take any `tower` service of `http` requests whose body data is `Bytes` (axum 0.8, tonic 0.14, hyper) and answer
 //! refusals themselves, as `application/problem+json` unless a [`Responder`] says otherwise.
 //!
 //! # Where the layers go

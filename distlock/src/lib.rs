@@ -128,6 +128,7 @@
 #![cfg_attr(
     not(all(
         feature = "redis",
+        feature = "client",
         feature = "tower",
         feature = "testkit",
         feature = "idempotent",

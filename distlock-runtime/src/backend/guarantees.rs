@@ -98,6 +98,8 @@ pub enum Capability {
     Owners,
     /// Count-down latches.
     Latches,
+    /// Circles of waiting tasks over processes are found, if the manager looks for them.
+    Circles,
     /// Idempotency records.
     Records,
 }
@@ -111,6 +113,7 @@ impl Capability {
         Self::Semaphore,
         Self::Owners,
         Self::Latches,
+        Self::Circles,
         Self::Records,
     ];
 }
@@ -124,6 +127,7 @@ impl fmt::Display for Capability {
             Self::Semaphore => "semaphores",
             Self::Owners => "explicit owners",
             Self::Latches => "count-down latches",
+            Self::Circles => "circles of waiting tasks over processes",
             Self::Records => "idempotency records",
         })
     }

@@ -14,6 +14,7 @@ pub mod redis;
 #[cfg(feature = "redis")]
 pub mod redlock;
 mod request;
+mod waits;
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,6 +35,7 @@ pub use request::{
     AcquireRequest, Attempt, AttemptAll, Blocked, Grant, HolderState, Kind, LeaseHandle, LockState, Mode,
     Released, Renewal, Turn, Warning,
 };
+pub use waits::{HolderWait, PublishedWait, WaitBoard};
 
 use crate::key::LockKey;
 
@@ -131,6 +133,11 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Background work of the store (notifications), polled by the engine for as long as the manager lives. Reconnects
     /// by itself and returns only if there is nothing to do.
     async fn serve(&self);
+
+    /// Where waits are published so that circles over processes are found, on the same connections, if there is such a place.
+    fn waits(self: Arc<Self>) -> Option<Arc<dyn WaitBoard>> {
+        None
+    }
 
     /// The store of count-down latches on the same connections, if there is one.
     fn latches(self: Arc<Self>) -> Option<Arc<dyn LatchStore>> {

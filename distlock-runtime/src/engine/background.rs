@@ -9,8 +9,8 @@ use tracing::Instrument as _;
 
 use super::{Engine, renewal};
 use crate::backend::{
-    AcquireRequest, Backend, BackendError, Claim, LeaseHandle, RecordLease, RecordStore, Settlement,
-    Unreleased,
+    AcquireRequest, Backend, BackendError, Claim, LeaseHandle, PublishedWait, RecordLease, RecordStore,
+    Settlement, Unreleased,
 };
 use crate::clock::{Clock, Moment};
 use crate::error::{ErrorKind, LockError};
@@ -32,6 +32,7 @@ pub(super) enum Job {
     Release(LeaseHandle, Option<Duration>),
     Settle(RecordLease, Settlement),
     Withdraw(Claim),
+    WithdrawWait(PublishedWait),
 }
 
 /// How long one try of a job may take.
@@ -131,6 +132,11 @@ impl Lane {
                     insist(clock, until, || backend.release(&lease, keep)).await;
                     drop(finished);
                 });
+            }
+            Job::WithdrawWait(wait) => {
+                let Some(board) = self.backend.clone().waits() else { return };
+                // One try: it is forgotten soon anyway, and without its beat it closes no circle.
+                jobs.spawn(async move { drop(tokio::time::timeout(ATTEMPT, board.withdraw(&wait)).await) });
             }
             Job::Withdraw(claim) => {
                 let Some(records) = self.records.clone() else { return };

@@ -11,8 +11,8 @@ use std::time::Duration;
 use super::Engine;
 use super::background::Job;
 use crate::backend::{
-    AcquireRequest, BackendError, Claim, LeaseHandle, PostedRelease, RecordLease, Released, Settlement,
-    Unreleased,
+    AcquireRequest, BackendError, Claim, LeaseHandle, PostedRelease, PublishedWait, RecordLease, Released,
+    Settlement, Unreleased,
 };
 
 /// How long a foreground release may take before the background lane takes it over.
@@ -68,6 +68,12 @@ impl Engine {
     pub(crate) fn withdraw_detached(&self, claim: Claim) {
         // As above.
         let _ = self.jobs.send(Job::Withdraw(claim));
+    }
+
+    /// Takes a published wait back.
+    pub(super) fn withdraw_wait(&self, wait: PublishedWait) {
+        // As above.
+        let _ = self.jobs.send(Job::WithdrawWait(wait));
     }
 
     /// Undoes an attempt whose outcome nobody saw, after a pause if one is given.

@@ -11,6 +11,7 @@ mod hold;
 mod lanes;
 mod lease;
 mod local;
+mod pursuit;
 mod renewal;
 mod waits;
 
@@ -26,12 +27,13 @@ pub use event::LockEvent;
 pub(crate) use hold::{Ended, Hold, Source, View};
 pub(crate) use lease::{ClaimLease, Kept, Lease};
 pub(crate) use local::{Ask, Delivery, Place, Waiting};
+pub(crate) use pursuit::pursue;
 pub(crate) use waits::WaitNote;
 
 use self::background::Job;
 use self::local::LocalQueues;
 use self::waits::Waits;
-use crate::backend::{Backend, HolderState, LatchStore, Mode, RecordLease, RecordStore};
+use crate::backend::{Backend, HolderState, LatchStore, Mode, RecordLease, RecordStore, WaitBoard};
 use crate::clock::{Clock, Moment};
 use crate::error::LockError;
 use crate::key::LockKey;
@@ -55,6 +57,8 @@ pub(crate) struct Engine {
     backend: Arc<dyn Backend>,
     records: Option<Arc<dyn RecordStore>>,
     latches: Option<Arc<dyn LatchStore>>,
+    /// Where waits are published, if circles over processes are looked for.
+    board: Option<Arc<dyn WaitBoard>>,
     clock: Clock,
     label: Arc<str>,
     limits: Limits,
@@ -91,12 +95,14 @@ impl Engine {
         clock: Clock,
         label: Arc<str>,
         limits: Limits,
+        board: Option<Arc<dyn WaitBoard>>,
         host: Host,
     ) -> Result<Arc<Self>, LockError> {
         let (jobs, inbox) = mpsc::unbounded_channel();
         let engine = Arc::new(Self {
             records: backend.clone().records(),
             latches: backend.clone().latches(),
+            board,
             backend,
             clock,
             label,
@@ -125,6 +131,10 @@ impl Engine {
 
     pub(crate) fn records(&self) -> Option<&Arc<dyn RecordStore>> {
         self.records.as_ref()
+    }
+
+    pub(crate) fn board(&self) -> Option<&Arc<dyn WaitBoard>> {
+        self.board.as_ref()
     }
 
     pub(crate) fn latches(&self) -> Option<&Arc<dyn LatchStore>> {

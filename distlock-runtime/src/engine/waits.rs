@@ -85,6 +85,14 @@ fn in_words(table: &HashMap<u64, Entry>, mine: &Entry, path: &[u64]) -> String {
     text
 }
 
+/// The task that runs, for people.
+pub(super) fn task_name() -> String {
+    match tokio::task::try_id() {
+        Some(id) => format!("task {id}"),
+        None => "the main task".to_owned(),
+    }
+}
+
 impl Engine {
     /// A task that holds `under` has to wait for `key`.
     pub(crate) fn note_wait(
@@ -92,10 +100,7 @@ impl Engine {
         key: &LockKey,
         under: Vec<Arc<Lease>>,
     ) -> Result<WaitNote, Circle> {
-        let task = match tokio::task::try_id() {
-            Some(id) => format!("task {id}"),
-            None => "the main task".to_owned(),
-        };
+        let task = task_name();
         let id = self.id();
         self.waits.enter(id, Entry { key: key.clone(), under, task })?;
         Ok(WaitNote { engine: self.clone(), id })

@@ -6,11 +6,12 @@ use std::time::Duration;
 use tracing::Instrument as _;
 
 use super::budget::{Budget, SINGLE_TRY};
+use super::noting::Noting;
 use super::options::{Checked, Options};
 use super::{Guard, Scope, Shared};
 use crate::backend::{Attempt, BackendError, Blocked, Grant, Mode, Turn};
 use crate::clock::{Moment, within};
-use crate::engine::{Delivery, Driver, Engine, Hold, Place, WaitNote, Waiting};
+use crate::engine::{Delivery, Driver, Engine, Hold, Place, Waiting};
 use crate::error::{ErrorKind, Holder, LockError};
 use crate::key::LockKey;
 use crate::lease::Deadline;
@@ -31,15 +32,16 @@ const HELD_HERE: &str = "if this task holds it by a bare guard, work in guard.ru
 pub(super) async fn acquire(shared: Arc<Shared>, key: LockKey, options: Options) -> Result<Guard, LockError> {
     let clock = shared.engine.clock();
     let budget = Budget { clock, started: clock.now(), wait: options.wait };
-    acquire_within(&shared, &key, options, budget).await
+    acquire_within(&shared, &key, options, budget, &[]).await
 }
 
-/// The same within a budget that others use too.
+/// The same within a budget that others use too, by a call that holds these guards already.
 pub(super) async fn acquire_within(
     shared: &Shared,
     key: &LockKey,
     options: Options,
     budget: Budget,
+    beside: &[Guard],
 ) -> Result<Guard, LockError> {
     let clock = budget.clock;
     let started = clock.now();
@@ -48,7 +50,9 @@ pub(super) async fn acquire_within(
     if tracing::enabled!(tracing::Level::DEBUG) {
         span.record("key", tracing::field::display(&key));
     }
-    let outcome = inner(shared, key, options, &budget, started)
+    let beside = beside.iter().map(|guard| guard.hold().lease().clone()).collect();
+    let noting = Noting::new(&shared.engine, key, options.mode, beside);
+    let outcome = inner(shared, key, options, &budget, started, noting)
         .instrument(span)
         .await
         .map_err(|error| named(error, key));
@@ -87,6 +91,7 @@ async fn inner(
     options: Options,
     budget: &Budget,
     started: Moment,
+    mut noting: Noting<'_>,
 ) -> Result<(Guard, &'static str), LockError> {
     // A loop of acquires that never has to wait must still let other tasks of its worker run.
     tokio::task::coop::consume_budget().await;
@@ -98,14 +103,13 @@ async fn inner(
         return Ok((guard, "reentered"));
     }
     let ask = checked.ask();
-    let mut wait_note = Noting { engine, key, checked: &checked, note: None };
     loop {
         let place = engine.enter(key, ask, !budget.is_single());
         let (driver, now) = match place.map_err(|refused| refused_error(engine, key, &refused))? {
             Place::Drive(driver) => (driver, started),
             Place::Wait(waiting) => {
-                wait_note.blocked()?;
-                match wait(engine, key, waiting, budget).await? {
+                noting.blocked()?;
+                match wait(engine, key, waiting, budget, &mut noting).await? {
                     Delivery::Drive(driver) => (*driver, engine.clock().now()),
                     // A hold that lay here while this task wasn't polled, or the process was stopped, may be over.
                     Delivery::Granted(hold) => match hold.view().check() {
@@ -116,7 +120,7 @@ async fn inner(
                 }
             }
         };
-        if let Some(guard) = drive(engine, driver, budget, now, &checked, &mut wait_note).await? {
+        if let Some(guard) = drive(engine, driver, budget, now, &checked, &mut noting).await? {
             return Ok((guard, "granted"));
         }
     }
@@ -184,11 +188,13 @@ async fn wait(
     key: &LockKey,
     mut waiting: Waiting,
     budget: &Budget,
+    noting: &mut Noting<'_>,
 ) -> Result<Delivery, LockError> {
     loop {
         tokio::select! {
             biased;
             news = waiting.news() => return news.ok_or_else(shut_down),
+            circle = noting.circle() => return Err(circle),
             over = budget.used_up_within(STUCK) => match over {
                 true => return Err(budget_error(engine, key, None, budget)),
                 false => waiting.look_at_the_driver(),
@@ -204,11 +210,11 @@ async fn drive(
     budget: &Budget,
     now: Moment,
     checked: &Checked,
-    wait_note: &mut Noting<'_>,
+    noting: &mut Noting<'_>,
 ) -> Result<Option<Guard>, LockError> {
     tokio::select! {
         biased;
-        outcome = attempts(engine, &mut driver, budget, now, checked, wait_note) => {
+        outcome = attempts(engine, &mut driver, budget, now, checked, noting) => {
             let Some((grant, now)) = outcome? else { return Ok(None) };
             // Refused because of a shutdown, the next round says so.
             Ok(driver.granted(grant, now).map(Guard::new))
@@ -224,7 +230,7 @@ async fn attempts(
     budget: &Budget,
     mut now: Moment,
     checked: &Checked,
-    wait_note: &mut Noting<'_>,
+    noting: &mut Noting<'_>,
 ) -> Result<Option<(Grant, Moment)>, LockError> {
     let backend = engine.backend();
     let deadline = Deadline::of(checked.ttl);
@@ -251,8 +257,8 @@ async fn attempts(
             Ok(Attempt::Busy(blocked)) if budget.is_single() => return Err(busy(blocked)),
             Ok(Attempt::Busy(blocked) | Attempt::Queued(blocked)) => {
                 backoff = Duration::from_millis(10);
-                wait_note.blocked()?;
-                let turn = turn(engine, &request, &blocked, budget, now).await?;
+                noting.blocked()?;
+                let turn = turn(engine, &request, &blocked, budget, now, noting).await?;
                 now = budget.clock.now();
                 match turn {
                     Some(grant) => return Ok(Some((grant, now))),
@@ -281,6 +287,7 @@ async fn turn(
     blocked: &Blocked,
     budget: &Budget,
     now: Moment,
+    noting: &mut Noting<'_>,
 ) -> Result<Option<Grant>, LockError> {
     tokio::select! {
         biased;
@@ -291,33 +298,8 @@ async fn turn(
             Err(error) if error.is_transient() => Ok(None),
             Err(error) => Err(error.into_lock_error("lock", Some(&request.key))),
         },
+        circle = noting.circle() => Err(circle),
         () = budget.used_up(now) => Err(budget_error(engine, &request.key, Some(blocked), budget)),
-    }
-}
-
-/// Writes the wait down when it begins, if this task holds something that others may wait for.
-struct Noting<'a> {
-    engine: &'a Arc<Engine>,
-    key: &'a LockKey,
-    checked: &'a Checked,
-    note: Option<WaitNote>,
-}
-
-impl Noting<'_> {
-    fn blocked(&mut self) -> Result<(), LockError> {
-        if self.note.is_some() || matches!(self.checked.options.mode, Mode::Permits { .. }) {
-            return Ok(());
-        }
-        let under = Scope::current().leases(self.engine);
-        if !under.is_empty() {
-            let noted = self.engine.note_wait(self.key, under);
-            self.note = Some(noted.map_err(|circle| {
-                LockError::new(ErrorKind::Deadlock, "lock")
-                    .detail(format!("a circle of waiting tasks: {}", circle.0))
-                    .remedy("take the locks in one order everywhere, or all at once with mutex_all")
-            })?);
-        }
-        Ok(())
     }
 }
 

@@ -9,6 +9,7 @@ mod guard;
 mod latch;
 mod multi;
 mod mutex;
+mod noting;
 mod options;
 mod run;
 mod rw;

@@ -42,7 +42,7 @@ pub(super) async fn take_all(
     let mut guards = Vec::with_capacity(keys.len());
     // A re-entry, or the error that it is none: before anything is taken.
     for key in &under {
-        guards.push(acquire_within(shared, key, options, budget).await?);
+        guards.push(acquire_within(shared, key, options, budget, &guards).await?);
     }
     let mut rest = free.as_slice();
     while !rest.is_empty() {
@@ -64,7 +64,7 @@ pub(super) async fn take_all(
             },
         };
         for key in &rest[..in_order] {
-            guards.push(acquire_within(shared, key, options, budget).await?);
+            guards.push(acquire_within(shared, key, options, budget, &guards).await?);
         }
         rest = &rest[in_order..];
     }

@@ -364,6 +364,11 @@ impl Table {
         keys.iter().map(|key| self.inspect(key, now)).collect()
     }
 
+    /// Whether this acquisition holds the lock.
+    pub(super) fn is_held_by(&mut self, key: &LockKey, owner: Owner, now: Moment) -> bool {
+        self.held(key, owner, now).is_some()
+    }
+
     fn held(&mut self, key: &LockKey, owner: Owner, now: Moment) -> Option<&mut Held> {
         self.locks.get_mut(key)?.held.iter_mut().find(|held| held.owner == owner && held.expires > now)
     }

@@ -6,6 +6,7 @@
 mod latches;
 mod locks;
 mod records;
+mod waits;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,9 +18,11 @@ use tokio::sync::Notify;
 
 use self::locks::Table;
 use self::records::Records;
+use self::waits::Waits;
 use super::{
     AcquireRequest, Attempt, AttemptAll, Backend, BackendError, Blocked, Guarantees, HolderState, LatchStore,
-    LeaseHandle, LockState, Mode, PostedRelease, Promise, RecordStore, Released, Renewal, Turn, Warning,
+    LeaseHandle, LockState, Mode, PostedRelease, Promise, RecordStore, Released, Renewal, Turn, WaitBoard,
+    Warning,
 };
 use crate::clock::Clock;
 use crate::key::LockKey;
@@ -43,6 +46,7 @@ pub struct MemoryBackend {
 struct Shared {
     table: Mutex<Table>,
     records: Mutex<Records>,
+    waits: Mutex<Waits>,
 }
 
 static NAMED: LazyLock<Mutex<HashMap<String, Weak<Shared>>>> = LazyLock::new(Mutex::default);
@@ -190,6 +194,10 @@ impl Backend for MemoryBackend {
     }
 
     async fn serve(&self) {}
+
+    fn waits(self: Arc<Self>) -> Option<Arc<dyn WaitBoard>> {
+        Some(self)
+    }
 
     fn latches(self: Arc<Self>) -> Option<Arc<dyn LatchStore>> {
         Some(self)

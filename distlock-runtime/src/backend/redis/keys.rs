@@ -115,6 +115,11 @@ impl LockNames<'_> {
         self.auxiliary(command, b"}!s:");
     }
 
+    /// What those who hold it wait for.
+    pub(super) fn waits(&self, command: &mut Cmd) {
+        self.auxiliary(command, b"}!h:");
+    }
+
     /// The lock's name as a string.
     #[cfg(test)]
     fn name(&self) -> String {
@@ -155,6 +160,7 @@ mod tests {
         names.queue(&mut command);
         names.waiters(&mut command);
         names.shares(&mut command);
+        names.waits(&mut command);
         command
             .args_iter()
             .map(|arg| match arg {
@@ -190,6 +196,7 @@ mod tests {
             format!("ns!{{{tag}}}!q:ns:a"),
             format!("ns!{{{tag}}}!w:ns:a"),
             format!("ns!{{{tag}}}!s:ns:a"),
+            format!("ns!{{{tag}}}!h:ns:a"),
         ];
         assert_eq!(names_of(namespace.lock(&key)), expected);
         assert_eq!(names_of(namespace.lock(&raw)), expected, "one key in the store is one lock");

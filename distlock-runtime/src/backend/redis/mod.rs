@@ -7,7 +7,7 @@
 //! | `connection/` | one connection per runtime, batching |
 //! | `keys`, `slot`, `value` | names and values in the store |
 //! | `script`, `lua/`, `calls` | the scripts, and the commands that call them |
-//! | `locks`, `together`, `shares`, `latches`, `admin`, `check`, `records` | the operations |
+//! | `locks`, `together`, `shares`, `latches`, `waits`, `admin`, `check`, `records` | the operations |
 //! | `serve`, `wakeups`, `contention` | waiting: the subscription, who waits, which keys are busy |
 //! | `member` | what a group of servers asks each |
 //! | `error` | from replies to error classes |
@@ -33,6 +33,7 @@ mod slot;
 mod together;
 mod url;
 mod value;
+mod waits;
 mod wakeups;
 
 use std::fmt;
@@ -49,7 +50,8 @@ use self::keys::Namespace;
 use self::wakeups::Wakeups;
 use super::{
     AcquireRequest, Attempt, AttemptAll, Backend, BackendError, Blocked, Guarantees, HolderState, LatchStore,
-    LeaseHandle, LockState, Mode, PostedRelease, Promise, RecordStore, Released, Renewal, Turn, Warning,
+    LeaseHandle, LockState, Mode, PostedRelease, Promise, RecordStore, Released, Renewal, Turn, WaitBoard,
+    Warning,
 };
 use crate::clock::Clock;
 use crate::key::LockKey;
@@ -168,6 +170,10 @@ impl Backend for RedisBackend {
 
     async fn serve(&self) {
         self.listen().await;
+    }
+
+    fn waits(self: Arc<Self>) -> Option<Arc<dyn WaitBoard>> {
+        Some(self)
     }
 
     fn latches(self: Arc<Self>) -> Option<Arc<dyn LatchStore>> {

@@ -113,6 +113,7 @@ impl Backend for RedlockBackend {
             Capability::Semaphore,
             Capability::Owners,
             Capability::Latches,
+            Capability::Circles,
             Capability::Records,
         ])
     }

@@ -4,9 +4,11 @@ use super::Store;
 use super::tools::{fresh_key, manager};
 use crate::backend::Capability;
 use crate::error::ErrorKind;
+use crate::manager::LockManager;
 
 /// Rooms whose cases all need the same.
-const ROOMS: &[(Capability, &str)] = &[(Capability::Queue, "queue"), (Capability::Owners, "owners")];
+const ROOMS: &[(Capability, &str)] =
+    &[(Capability::Queue, "queue"), (Capability::Owners, "owners"), (Capability::Circles, "circles")];
 
 /// Other cases that need more than an exclusive lock.
 const NEEDS: &[(Capability, &[&str])] = &[
@@ -72,6 +74,10 @@ async fn refuses(store: &impl Store, capability: Capability) {
         Capability::Semaphore => locks.semaphore(&key, 2).acquire().await.err(),
         Capability::Owners => locks.mutex(&key).owner("transaction 7").lock().await.err(),
         Capability::Latches => locks.latch(&key, 2).count_down().await.err(),
+        Capability::Circles => {
+            let builder = LockManager::builder().detect_circles();
+            builder.backend(store.backend("one").await).await.err()
+        }
         Capability::Records => locks.records().err(),
         // Nobody asks for a queue: who waits asks again and again instead.
         Capability::Queue => return,

@@ -152,6 +152,11 @@ macro_rules! __conformance_cases {
                 a_wait_dropped_at_every_poll_leaves_the_latch,
                 random_counts_are_those_of_a_number_and_a_set,
             ]
+            circles: [
+                waits_of_holders_are_seen_while_they_hold_and_wait,
+                a_circle_over_managers_ends_for_one_of_them,
+                what_is_no_circle_is_waited_for,
+            ]
             managers: [
                 a_manager_shows_what_it_knows_of_a_lock,
                 events_tell_what_happened,

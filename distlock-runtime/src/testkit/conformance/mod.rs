@@ -43,6 +43,7 @@ mod admin;
 mod attempts;
 mod capabilities;
 mod cases;
+mod circles;
 mod guards;
 mod inventory;
 mod kinds;

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use super::{Call, Faulty, meet};
 use crate::backend::{
     AcquireRequest, Attempt, AttemptAll, Backend, BackendError, Blocked, Grant, Guarantees, HolderState,
-    LatchStore, LeaseHandle, LockState, RecordStore, Released, Renewal, Turn, Warning,
+    LatchStore, LeaseHandle, LockState, RecordStore, Released, Renewal, Turn, WaitBoard, Warning,
 };
 use crate::clock::Moment;
 use crate::key::LockKey;
@@ -126,6 +126,10 @@ impl Backend for Faulty {
 
     async fn serve(&self) {
         self.inner.serve().await;
+    }
+
+    fn waits(self: Arc<Self>) -> Option<Arc<dyn WaitBoard>> {
+        self.inner.clone().waits()
     }
 
     fn latches(self: Arc<Self>) -> Option<Arc<dyn LatchStore>> {

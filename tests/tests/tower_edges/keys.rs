@@ -138,7 +138,7 @@ async fn a_request_that_was_first_sent_before_the_retention_is_refused() {
 async fn an_expired_record_executes_again(store: Store) {
     let locks = store.manager().await;
     let runs = Runs::open();
-    let app = app(&runs, builder(&locks).retention(Duration::from_secs(1)));
+    let app = app(&runs, builder(&locks).retention(Duration::from_secs(3)));
     assert_eq!(ask(&app, keyed("/pay", "k", "")).await.text(), "run 1");
     assert!(ask(&app, keyed("/pay", "k", "")).await.is_replay());
     let again = wait::until("the record's end", LIMIT, async || {

@@ -25,7 +25,7 @@ crate::on_every_store!(
     what_died_under_a_former_fingerprint_rule_is_taken_over,
 );
 
-const LEASE: Duration = Duration::from_millis(300);
+const LEASE: Duration = Duration::from_millis(800);
 
 /// The first execution did nothing: of those who wait, exactly one at a time goes on.
 async fn waiters_of_a_record_that_is_forgotten_execute_one_after_the_other(store: Store) {

@@ -159,4 +159,73 @@ mod tests {
         assert_eq!(found("/x/y"), None);
         assert_eq!(fields(b"nonsense", &["/a".to_owned()]), None);
     }
+    /// A small random document, written in a random way: white space, order of members, escapes.
+    fn written(value: &serde_json::Value, rng: &mut Random) -> String {
+        use serde_json::Value;
+        let blank = |rng: &mut Random| " ".repeat(rng.below(3));
+        let text = match value {
+            Value::Array(all) => {
+                let all: Vec<_> = all.iter().map(|value| written(value, rng)).collect();
+                format!("[{}]", all.join(","))
+            }
+            Value::Object(all) => {
+                let mut all: Vec<_> = all
+                    .iter()
+                    .map(|(name, value)| (written(&Value::from(name.as_str()), rng), written(value, rng)))
+                    .collect();
+                for at in (1..all.len()).rev() {
+                    all.swap(at, rng.below(at + 1));
+                }
+                let all: Vec<_> = all.into_iter().map(|(name, value)| format!("{name}:{value}")).collect();
+                format!("{{{}}}", all.join(","))
+            }
+            Value::String(text) if rng.below(2) == 0 => {
+                let escaped: Vec<_> = text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
+                format!("\"{}\"", escaped.concat())
+            }
+            other => other.to_string(),
+        };
+        format!("{}{text}{}", blank(rng), blank(rng))
+    }
+
+    fn random(rng: &mut Random, depth: usize) -> serde_json::Value {
+        let word = |rng: &mut Random| ["a", "b", "\"", "\u{e9}", "\u{1f600}", ""][rng.below(6)].to_owned();
+        match rng.below(if depth == 0 { 4 } else { 6 }) {
+            0 => serde_json::Value::Null,
+            1 => rng.below(3).into(),
+            2 => (rng.below(2) == 0).into(),
+            3 => word(rng).into(),
+            4 => (0..rng.below(4)).map(|_| random(rng, depth - 1)).collect::<Vec<_>>().into(),
+            _ => {
+                let members = (0..rng.below(4)).map(|_| (word(rng), random(rng, depth - 1)));
+                serde_json::Value::Object(members.collect())
+            }
+        }
+    }
+
+    /// Enough for a test, without a crate.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, bound: usize) -> usize {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(self.0 >> 33).expect("31 bits") % bound
+        }
+    }
+
+    #[test]
+    fn two_documents_have_one_form_exactly_if_they_are_the_same() {
+        let mut rng = Random(7);
+        let (mut same, mut different) = (0, 0);
+        for _ in 0..20_000 {
+            let (one, other) = (random(&mut rng, 3), random(&mut rng, 3));
+            let forms =
+                [&one, &one, &other].map(|value| canonical(written(value, &mut rng).as_bytes()).unwrap());
+            assert_eq!(forms[0], forms[1], "{one}");
+            assert_eq!(forms[0] == forms[2], one == other, "{one} {other}");
+            assert_eq!(canonical(&forms[0]).as_ref(), Some(&forms[0]), "{one}");
+            if one == other { same += 1 } else { different += 1 }
+        }
+        assert!(same > 100 && different > 100, "{same} {different}");
+    }
 }

@@ -10,8 +10,8 @@ use distlock_tests::{
 
 use super::*;
 
-const KINDS: [&str; 9] =
-    ["mutex", "fair", "read", "write", "permits", "multi", "upgrade", "downgrade", "election"];
+const KINDS: [&str; 10] =
+    ["owner", "mutex", "fair", "read", "write", "permits", "multi", "upgrade", "downgrade", "election"];
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -39,6 +39,7 @@ fn acquisition<'a>(
         match kind {
             "mutex" => drop(locks.mutex("k").wait_forever().lock().await.unwrap()),
             "fair" => drop(locks.mutex("k").fair().wait_forever().lock().await.unwrap()),
+            "owner" => drop(locks.mutex("k").owner("saga").wait_forever().lock().await.unwrap()),
             "read" => drop(locks.rw_lock("k").wait_forever().read().await.unwrap()),
             "write" => drop(locks.rw_lock("k").wait_forever().write().await.unwrap()),
             "permits" => drop(locks.semaphore("k", 2).wait_forever().acquire_many(2).await.unwrap()),
@@ -60,6 +61,7 @@ async fn in_the_way(kind: &str, locks: &LockManager) -> Box<dyn std::any::Any + 
         "read" | "downgrade" => Box::new(locks.rw_lock("k").write().await.unwrap()),
         "write" | "upgrade" => Box::new(locks.rw_lock("k").read().await.unwrap()),
         "permits" => Box::new(locks.semaphore("k", 2).acquire().await.unwrap()),
+        "owner" => Box::new(locks.mutex("k").owner("another").lock().await.unwrap()),
         _ => Box::new(locks.mutex("k").lock().await.unwrap()),
     }
 }

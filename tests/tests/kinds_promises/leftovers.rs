@@ -41,7 +41,7 @@ async fn use_one(locks: &LockManager) -> Result<(), LockError> {
         (Duration::from_millis(fastrand::u64(1..60)), Duration::from_millis(fastrand::u64(400..1_200)));
     let work = Duration::from_micros(fastrand::u64(..4_000));
     let (rw, mutex, permits) = (format!("rw:{key}"), format!("mutex:{key}"), format!("permits:{key}"));
-    match fastrand::u8(..9) {
+    match fastrand::u8(..10) {
         0 => {
             let guard = locks.mutex(&mutex).ttl(ttl).wait(wait).lock().await?;
             tokio::time::sleep(work).await;
@@ -81,6 +81,12 @@ async fn use_one(locks: &LockManager) -> Result<(), LockError> {
         7 => {
             let mut candidate = locks.election(format!("election:{key}")).ttl(ttl).stand();
             let _ = tokio::time::timeout(wait, candidate.elected()).await;
+        }
+        8 => {
+            let saga = format!("saga {}", fastrand::u8(..2));
+            let guard = locks.mutex(format!("owner:{key}")).owner(saga).ttl(ttl).wait(wait).lock().await?;
+            tokio::time::sleep(work).await;
+            drop(guard);
         }
         // Held past what it was asked for, or given up while it is asked for.
         _ => {

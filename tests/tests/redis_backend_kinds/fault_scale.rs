@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use super::redis_backend::*;
 use super::{alone, told};
-use distlock_runtime::backend::{AcquireRequest, Attempt, Backend, Mode, Released, redis::RedisBackend};
+use distlock_runtime::{
+    OwnerId,
+    backend::{AcquireRequest, Attempt, Backend, Mode, Released, redis::RedisBackend},
+};
 use distlock_tests::server;
 
 const CROWD: usize = 10_000;
@@ -167,14 +170,18 @@ async fn ten_thousand_whose_leases_lapsed() {
 #[tokio::test]
 async fn ten_thousand_waiters() {
     let _alone = alone().await;
-    for (stands, waits) in [
-        (Mode::Write, Mode::Read),
-        (Mode::Exclusive, Mode::Exclusive),
-        (Mode::Permits { limit: 20_000, weight: 20_000 }, Mode::Permits { limit: 20_000, weight: 2 }),
+    let owned = |name| Mode::Owned { owner: OwnerId::new(name).unwrap() };
+    for (stands, waits, fair) in [
+        (Mode::Write, Mode::Read, true),
+        (Mode::Exclusive, Mode::Exclusive, true),
+        (Mode::Exclusive, Mode::Exclusive, false),
+        (owned("one"), owned("other"), true),
+        (Mode::Permits { limit: 20_000, weight: 20_000 }, Mode::Permits { limit: 20_000, weight: 2 }, true),
     ] {
         let watch = Watch::start().await;
         let (backend, _serving) = told(&watch.0).await;
-        let holder = AcquireRequest { fair: true, ..shared(stands) };
+        let in_line = |mode| AcquireRequest { fair, ..in_line(mode) };
+        let holder = AcquireRequest { fair, ..shared(stands) };
         granted(&backend, &holder).await;
         let waiters: Vec<_> = (0..CROWD).map(|_| in_line(waits)).collect();
         assert_eq!(crowd(&watch.0, &backend, &waiters).await, 0);
@@ -184,6 +191,17 @@ async fn ten_thousand_waiters() {
         watch.quick("one too many", async |_| drop(busy(&backend, &late).await)).await;
         watch.quick("asking again", async |at| drop(queued(&backend, &waiters[CROWD - 1 - at]).await)).await;
         watch.quick("inspect", async |_| drop(backend.inspect(&holder.key).await.unwrap())).await;
+        watch
+            .quick("list", async |_| {
+                assert_eq!(backend.list("k", 10).await.unwrap()[0].waiters, CROWD as u64)
+            })
+            .await;
+        watch.quick("renewal", async |_| drop(backend.renew(&[holder.lease()]).await)).await;
+        if let Mode::Permits { .. } = stands {
+            watch
+                .quick("resize", async |_| assert!(backend.resize(&holder.key, 20_000).await.unwrap()))
+                .await;
+        }
         watch.quick("cancel", async |at| backend.cancel(&waiters[at]).await.unwrap()).await;
         let newcomers: Vec<_> = (0..TIMES).map(|_| in_line(waits)).collect();
         watch.quick("one at the end", async |at| drop(queued(&backend, &newcomers[at]).await)).await;
@@ -199,7 +217,35 @@ async fn ten_thousand_waiters() {
                 assert_eq!(backend.release(&next.lease(), None).await.unwrap(), Released::Confirmed);
             })
             .await;
+        // Those that were handed a share or the lock, at most as many as a few calls may tell.
+        backend.force_release(&holder.key).await.unwrap();
+        let slow = watch.slow().await;
+        assert!(slow <= 5, "{slow} slow calls to take it away");
     }
+}
+
+/// Ten thousand locks of two kinds, each looked at.
+#[tokio::test]
+async fn ten_thousand_locks_in_a_list() {
+    let _alone = alone().await;
+    let watch = Watch::start().await;
+    let (backend, _serving) = told(&watch.0).await;
+    for number in 0..CROWD / 500 {
+        let some = (0..500).map(|place| {
+            let mode = if place % 2 == 0 { Mode::Exclusive } else { Mode::Read };
+            let request = AcquireRequest { mode, ..request(&format!("k{number}:{place}"), TTL) };
+            let backend = Arc::clone(&backend);
+            tokio::spawn(async move { granted(&backend, &request).await })
+        });
+        for granted in some.collect::<Vec<_>>() {
+            granted.await.unwrap();
+        }
+    }
+    watch.slow().await;
+    assert_eq!(backend.list("k", 20_000).await.unwrap().len(), CROWD);
+    // A hundred looks leave together; each of them, and each step of the scan, is quick.
+    let slow = watch.slow().await;
+    assert!(slow <= 10, "{slow} slow calls to list them");
 }
 
 /// The windows of ten thousand waiters are over: each call clears a bounded number of them away.

@@ -397,32 +397,4 @@ impl Table {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::backend::Mode;
-    use crate::token::OwnerToken;
-    use crate::ttl::Ttl;
-
-    #[test]
-    fn forgotten_locks_dont_pile_up() {
-        let mut table = Table::default();
-        let label = Arc::from("test");
-        let ttl = Ttl::new(Duration::from_secs(1)).unwrap();
-        let mut now = Moment::from_nanos(0);
-        for n in 0..20_000 {
-            let request = AcquireRequest {
-                key: LockKey::new(format!("forgotten:{n}")).unwrap(),
-                owner: OwnerToken::random().unwrap(),
-                ttl,
-                fair: false,
-                mode: Mode::Exclusive,
-                queue: false,
-                tokens: 1,
-            };
-            assert!(matches!(table.acquire(&request, &label, now), Ok(Attempt::Granted(_))));
-            // A thousand live at a time.
-            now = now + Duration::from_millis(1);
-            assert!(table.locks.len() <= 2 * SMALL + 1, "{}", table.locks.len());
-        }
-    }
-}
+mod tests;

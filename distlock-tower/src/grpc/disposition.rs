@@ -8,32 +8,8 @@ use http::response::Parts;
 use http::{HeaderMap, StatusCode};
 
 use super::code::Code;
-use super::status_of;
+use super::{status_of, word};
 use crate::idempotency::{Disposition, Preset};
-
-/// The metadata key by which a handler says what it knows about its execution, where it can't set an
-/// [`Outcome`] in the response's extensions: with an error.
-///
-/// ```
-/// use distlock_tower::{Outcome, grpc};
-/// # struct Metadata;
-/// # impl Metadata { fn insert(&mut self, _: &'static str, _: &'static str) {} }
-/// # struct Status; impl Status { fn metadata_mut(&mut self) -> Metadata { Metadata } }
-/// # let mut status = Status;
-/// // let mut status = tonic::Status::unavailable("the bank is closed"); the value wants a `MetadataValue::from_static`
-/// status.metadata_mut().insert(grpc::OUTCOME, grpc::outcome(Outcome::NotStarted));
-/// ```
-pub const OUTCOME: &str = "idempotency-outcome";
-
-/// The value for [`OUTCOME`].
-#[must_use]
-pub fn outcome(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Final => "final",
-        Outcome::NotStarted => "not-started",
-        _ => "unknown",
-    }
-}
 
 type Judge = dyn Fn(Code, &HeaderMap) -> Disposition + Send + Sync;
 
@@ -73,9 +49,9 @@ impl CallRule {
     }
 
     fn ended(&self, code: Code, metadata: &HeaderMap) -> Disposition {
-        match metadata.get(OUTCOME).map(|value| value.as_bytes()) {
-            Some(b"final") => Disposition::Store,
-            Some(b"not-started") => Disposition::Release,
+        match word::in_metadata(metadata) {
+            Some(Outcome::Final) => Disposition::Store,
+            Some(Outcome::NotStarted) => Disposition::Release,
             Some(_) => Disposition::Unknown,
             None => match self {
                 Self::Preset(preset) => by_code(*preset, code),
@@ -177,14 +153,13 @@ mod tests {
 
     #[test]
     fn the_handlers_word_counts_more_than_the_code() {
-        for (word, disposition) in [
-            (outcome(Outcome::NotStarted), Disposition::Release),
-            (outcome(Outcome::Final), Disposition::Store),
-            (outcome(Outcome::Unknown), Disposition::Unknown),
-            ("something else", Disposition::Unknown),
+        for (outcome, disposition) in [
+            (Outcome::NotStarted, Disposition::Release),
+            (Outcome::Final, Disposition::Store),
+            (Outcome::Unknown, Disposition::Unknown),
         ] {
-            let metadata = metadata(&[("grpc-status", "3"), (OUTCOME, word)]);
-            assert_eq!(STRIPE.end(Some(&metadata)), disposition, "{word}");
+            let metadata = metadata(&[("grpc-status", "3"), (word::OUTCOME, word::outcome(outcome))]);
+            assert_eq!(STRIPE.end(Some(&metadata)), disposition, "{outcome:?}");
         }
     }
 

@@ -48,10 +48,30 @@
 //! with a response by an [`Outcome`](crate::Outcome) in its extensions, with an error by the metadata entry [`OUTCOME`]. Other rules:
 //! [`grpc_classify`](crate::idempotency::IdempotencyBuilder::grpc_classify).
 //!
+//! # Lock errors in a handler
+//! A `LockError` becomes a status by [`GrpcStatus::metadata`]. It says whether anything was done, so that a lock that wasn't had is no
+//! answer that is kept:
+//!
+//! ```
+//! # mod distlock { pub use distlock_runtime::*; pub use distlock_tower as tower; }
+//! # mod tonic { pub struct Status; impl Status { pub fn from_header_map(_: &http::HeaderMap) -> Option<Self> { Some(Self) } } }
+//! use distlock::LockError;
+//! use distlock::tower::{Problem, grpc::GrpcStatus};
+//!
+//! fn refused(error: LockError) -> tonic::Status {
+//!     let metadata = GrpcStatus::new().metadata(&Problem::from(error));
+//!     tonic::Status::from_header_map(&metadata).expect("it has a status")
+//! }
+//! # let _ = refused(LockError::new(distlock_runtime::ErrorKind::Busy, "lock"));
+//! ```
+//!
 //! # Where it goes
 //! tonic applies deadlines outside of `Server::builder().layer(…)`, so this layer is where it should be: outside of the handler's own
 //! timeouts, inside of the client's. Interceptors that authenticate go further out, `tonic_web::GrpcWebLayer` too: gRPC-Web isn't
 //! recognised as gRPC.
+//!
+//! A layer of a server covers all of its services. Where a key is required, leave out health checks and reflection with
+//! [`require_key_if`](crate::idempotency::IdempotencyBuilder::require_key_if).
 //!
 //! # What it can't do
 //! * Requests that are streams aren't protected, since nobody can tell one from another before its end. Declare their methods
@@ -65,18 +85,19 @@ mod retry;
 mod status;
 mod streams;
 mod wire;
+mod word;
 
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 
 pub use self::code::Code;
 pub(crate) use self::disposition::CallRule;
-pub use self::disposition::{OUTCOME, outcome};
 #[cfg(feature = "client")]
 pub(crate) use self::retry::{PushBack, push_back, retry_delay};
 pub use self::status::{BusyCode, GrpcStatus};
 pub(crate) use self::streams::is_one_message;
 pub use self::streams::{InvalidDescriptors, RequestStreams};
+pub use self::word::{OUTCOME, outcome};
 
 /// Whether these are the headers of a gRPC call. gRPC-Web isn't: a layer that translates it belongs outside of ours.
 pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {

@@ -5,11 +5,12 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use bytes::Bytes;
 use distlock_runtime::problem::{Problem, ProblemKind};
 use http::header::CONTENT_TYPE;
-use http::{HeaderName, HeaderValue, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use super::code::Code;
 use super::wire::{put_bytes, put_number};
+use super::word;
 use crate::responder::Responder;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -66,6 +67,18 @@ impl GrpcStatus {
     pub fn busy(mut self, code: BusyCode) -> Self {
         self.busy = code;
         self
+    }
+
+    /// The status as metadata, to make a status of one's own server of it: `tonic::Status::from_header_map`. It has the problem's
+    /// [outcome](crate::grpc::OUTCOME) too, for an idempotency layer further out.
+    #[must_use]
+    pub fn metadata(&self, problem: &Problem) -> HeaderMap {
+        let mut metadata = self.respond(problem).into_parts().0.headers;
+        metadata.remove(CONTENT_TYPE);
+        if let Some(outcome) = problem.known_outcome() {
+            metadata.insert(word::OUTCOME, HeaderValue::from_static(word::outcome(outcome)));
+        }
+        metadata
     }
 
     fn code(self, problem: &Problem) -> Code {

@@ -1,7 +1,8 @@
 //! Which responses are kept, and what a replay has.
 
-use distlock_tower::grpc::{self, Code as GrpcCode};
-use distlock_tower::{Disposition, Outcome};
+use distlock::{ErrorKind, LockError};
+use distlock_tower::grpc::{self, Code as GrpcCode, GrpcStatus};
+use distlock_tower::{Disposition, Outcome, Problem};
 use tokio_stream::StreamExt;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
@@ -120,4 +121,43 @@ async fn a_rule_of_ones_own_judges_codes_and_metadata() {
     let again = client.place(keyed("k", order("tea"))).await.unwrap_err();
     assert_eq!(again.code(), Code::AlreadyExists);
     assert_eq!(again.get_error_details().error_info().unwrap().reason, "RESPONSE_NOT_RETAINED");
+}
+
+/// A lock that wasn't had is no answer that is kept, when it is told as the layers tell it.
+#[tokio::test]
+async fn a_lock_error_as_a_status_says_whether_anything_was_done() {
+    for (kind, code, runs) in [
+        (ErrorKind::Busy, Code::Unavailable, 2),
+        (ErrorKind::Connection, Code::Unavailable, 2),
+        (ErrorKind::Lost, Code::Aborted, 1),
+    ] {
+        let shop = Shop::ending(move |_| {
+            let problem = Problem::from(LockError::new(kind, "lock"));
+            Err(Status::from_header_map(&GrpcStatus::new().metadata(&problem)).unwrap())
+        });
+        let server = GrpcServer::start(layer(&memory().await).build().unwrap(), &shop).await;
+        let mut client = server.client().await;
+        let told = client.place(keyed("k", order("tea"))).await.unwrap_err();
+        assert_eq!(told.code(), code, "{kind:?}");
+        assert!(told.get_error_details().retry_info().is_some(), "{kind:?}");
+        client.place(keyed("k", order("tea"))).await.unwrap_err();
+        assert_eq!(shop.runs(), runs, "{kind:?}");
+    }
+}
+
+/// A service that passes an error of another one on, metadata and all, has done its own work all the same.
+#[tokio::test]
+async fn the_word_of_another_service_is_not_the_handlers() {
+    let upstream = Shop::ending(|_| {
+        let mut status = Status::unavailable("not today");
+        status.metadata_mut().insert(grpc::OUTCOME, MetadataValue::from_static("not-started;00000000"));
+        Err(status)
+    });
+    let server = GrpcServer::start(layer(&memory().await).build().unwrap(), &upstream).await;
+    let mut client = server.client().await;
+    for replayed in [false, true] {
+        let told = client.place(keyed("k", order("tea"))).await.unwrap_err();
+        assert_eq!((told.code(), is_replay(told.metadata())), (Code::Unavailable, replayed));
+    }
+    assert_eq!(upstream.runs(), 1);
 }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use distlock_tower::IdempotencyLayer;
-use distlock_tower::grpc::BusyCode;
+use distlock_tower::grpc::{BusyCode, RequestStreams};
+use prost::Message;
+use prost_types::{FileDescriptorProto, FileDescriptorSet, MethodDescriptorProto, ServiceDescriptorProto};
 use tokio_stream::StreamExt;
 use tonic::Code;
 use tonic_types::StatusExt;
@@ -89,4 +91,35 @@ async fn an_undeclared_stream_with_a_key_is_refused_and_never_run_half_protected
     let refused = client.upload(keyed("k", orders(["tea", "milk"]))).await.unwrap_err();
     assert_eq!((refused.code(), shop.runs()), (Code::InvalidArgument, 0), "{refused:?}");
     assert!(client.upload(orders(["tea", "milk"])).await.is_ok());
+}
+
+/// The descriptors that tonic's build writes know which methods take streams.
+#[tokio::test]
+async fn request_streams_are_read_from_the_services_descriptors() {
+    let method = |name: &str, client_streaming| MethodDescriptorProto {
+        name: Some(name.to_owned()),
+        client_streaming: Some(client_streaming),
+        ..MethodDescriptorProto::default()
+    };
+    let service = ServiceDescriptorProto {
+        name: Some("Orders".to_owned()),
+        method: vec![method("Place", false), method("Upload", true)],
+        ..ServiceDescriptorProto::default()
+    };
+    let file = FileDescriptorProto {
+        name: Some("shop.proto".to_owned()),
+        package: Some("shop".to_owned()),
+        service: vec![service],
+        ..FileDescriptorProto::default()
+    };
+    let set = FileDescriptorSet { file: vec![file] }.encode_to_vec();
+    let streams = RequestStreams::of_descriptors(&set).unwrap();
+    let declared = IdempotencyLayer::builder(&memory().await).anonymous().grpc_request_streams(streams);
+    let server = GrpcServer::start(declared.build().unwrap(), &Shop::new()).await;
+    let mut client = server.client().await;
+    let uploaded = client.upload(keyed("k", orders(["tea", "milk"]))).await.unwrap();
+    assert_eq!(uploaded.metadata().get("idempotency-status").unwrap(), "ignored");
+    let placed = client.place(keyed("k", order("tea"))).await.unwrap();
+    assert!(placed.metadata().get("idempotency-status").is_none());
+    assert!(RequestStreams::of_descriptors(&set[1..]).is_err());
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use distlock::LockManager;
 use distlock_tests::{
-    proxy::FaultProxy,
+    proxy::{FaultProxy, Mode},
     server::{RedisOptions, RedisServer},
     wait,
 };
@@ -57,6 +57,18 @@ impl Stage {
             assert!(lasting.iter().all(|key| key.ends_with("}!f")), "without a ttl: {lasting:?}");
             tokio::time::sleep(ms(3)).await;
         }
+    }
+
+    /// Drops a call while its commands are stuck on the way; they arrive afterwards, together with what undoes them.
+    async fn dropped_on_the_way<F: Future>(&self, call: F) {
+        self.proxy.set_mode(Mode::Hold).unwrap();
+        let sent = self.proxy.log().work().count();
+        let arrived = async || (self.proxy.log().work().count() > sent).then_some(());
+        tokio::select! {
+            outcome = wait::until("a command to be under way", LIMIT, arrived) => outcome.unwrap(),
+            _ = call => panic!("answered by nobody"),
+        }
+        self.proxy.set_mode(Mode::Pass).unwrap();
     }
 
     async fn nothing_stays(&self) {

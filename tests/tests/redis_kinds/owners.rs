@@ -91,3 +91,28 @@ async fn a_process_that_is_cut_off_takes_its_own_hold_along() {
     kept.release().await.unwrap();
     drop(two.mutex("order").owner("other").try_lock().await.unwrap());
 }
+
+/// An acquisition that arrives when its caller has gone is no hold, beside the other holds of its owner and without them.
+#[tokio::test]
+async fn a_hold_that_arrives_late_is_none() {
+    let stage = Stage::start();
+    let (locks, other) =
+        (stage.locks().await, distlock::LockManager::connect(&stage.server.url()).await.unwrap());
+    locks.mutex("order").owner("saga").lock().await.unwrap().release().await.unwrap();
+    for round in 0..20 {
+        let kept = match round % 2 {
+            0 => Some(other.mutex("order").owner("saga").lock().await.unwrap()),
+            _ => None,
+        };
+        stage.dropped_on_the_way(locks.mutex("order").owner("saga").lock()).await;
+        if let Some(kept) = kept {
+            let alone = async || {
+                let holder = other.inspect("order").await.unwrap().holder?;
+                (holder.hold_count == Some(1)).then_some(())
+            };
+            wait::until("the other hold alone", LIMIT, alone).await.unwrap();
+            kept.release().await.unwrap();
+        }
+        stage.nothing_stays().await;
+    }
+}

@@ -76,3 +76,17 @@ async fn another_kind_of_lock_among_them_is_named_and_nothing_is_taken() {
     reader.release().await.unwrap();
     stage.nothing_stays().await;
 }
+
+/// The step that arrives when its caller has gone takes nothing, in whatever order the commands get there.
+#[tokio::test]
+async fn a_step_that_arrives_late_takes_nothing() {
+    let stage = Stage::start();
+    let locks = stage.locks().await;
+    locks.mutex_all(["warm", "up"]).lock().await.unwrap().release().await.unwrap();
+    for round in 0..20 {
+        let keys = keys(3 + round % 2);
+        stage.dropped_on_the_way(locks.mutex_all(&keys).lock()).await;
+        stage.nothing_stays().await;
+    }
+    locks.mutex_all(&keys(4)).try_lock().await.unwrap().release().await.unwrap();
+}

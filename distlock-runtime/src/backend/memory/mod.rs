@@ -166,7 +166,10 @@ impl Backend for MemoryBackend {
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<LockState, BackendError> {
-        Ok(self.table().inspect(key, self.clock.now()))
+        let now = self.clock.now();
+        let mut table = self.table();
+        table.check_latch(key, now)?;
+        Ok(table.inspect(key, now))
     }
 
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockState>, BackendError> {
@@ -174,7 +177,10 @@ impl Backend for MemoryBackend {
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<Option<HolderState>, BackendError> {
-        Ok(self.table().force_release(key, self.clock.now()))
+        let now = self.clock.now();
+        let mut table = self.table();
+        table.check_latch(key, now)?;
+        Ok(table.force_release(key, now))
     }
 
     async fn convert(&self, lease: &LeaseHandle, to: Mode) -> Result<Attempt, BackendError> {

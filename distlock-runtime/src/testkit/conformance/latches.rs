@@ -96,6 +96,9 @@ pub async fn another_number_or_kind_is_refused(store: &impl Store) {
         locks.rw_lock(&key).read().await.map(drop).unwrap_err(),
         locks.semaphore(&key, 3).acquire().await.map(drop).unwrap_err(),
         locks.mutex(&key).owner("x").lock().await.map(drop).unwrap_err(),
+        locks.mutex_all([key.clone(), fresh_key("beside")]).lock().await.map(drop).unwrap_err(),
+        locks.inspect(&key).await.map(drop).unwrap_err(),
+        locks.force_release(&key, "a test").await.map(drop).unwrap_err(),
     ];
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::KeyConflict, "{error}");

@@ -88,5 +88,5 @@ async fn a_step_that_arrives_late_takes_nothing() {
         stage.dropped_on_the_way(locks.mutex_all(&keys).lock()).await;
         stage.nothing_stays().await;
     }
-    locks.mutex_all(&keys(4)).try_lock().await.unwrap().release().await.unwrap();
+    locks.mutex_all(keys(4)).try_lock().await.unwrap().release().await.unwrap();
 }

@@ -11,15 +11,25 @@ use crate::BoxError;
 
 /// A body of unknown length that gives one frame after the other.
 #[derive(Debug, Default)]
-pub(crate) struct Frames(VecDeque<Result<Frame<Bytes>, BoxError>>);
+pub(crate) struct Frames {
+    frames: VecDeque<Result<Frame<Bytes>, BoxError>>,
+    hangs: bool,
+}
 
 impl Frames {
     pub(crate) fn new(texts: impl IntoIterator<Item = &'static str>) -> Self {
-        Self(texts.into_iter().map(|text| Ok(Frame::data(Bytes::from(text)))).collect())
+        let frames = texts.into_iter().map(|text| Ok(Frame::data(Bytes::from(text)))).collect();
+        Self { frames, hangs: false }
     }
 
     pub(crate) fn then_fail(mut self) -> Self {
-        self.0.push_back(Err("reset".into()));
+        self.frames.push_back(Err("reset".into()));
+        self
+    }
+
+    /// It has no end.
+    pub(crate) fn then_hang(mut self) -> Self {
+        self.hangs = true;
         self
     }
 }
@@ -32,6 +42,9 @@ impl Body for Frames {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        Poll::Ready(self.0.pop_front())
+        match self.frames.pop_front() {
+            None if self.hangs => Poll::Pending,
+            frame => Poll::Ready(frame),
+        }
     }
 }

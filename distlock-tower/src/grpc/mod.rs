@@ -75,11 +75,13 @@
 //!
 //! # What it can't do
 //! * Requests that are streams aren't protected, since nobody can tell one from another before its end. Declare their methods
-//!   ([`RequestStreams`]): their calls pass, with `idempotency-status: ignored`. With a key, a call of another method must be one message.
+//!   ([`RequestStreams`]): their calls pass, with `idempotency-status: ignored`. With a key, a call of another method must be one message, and end with it:
+//!   an undeclared stream is refused with `INVALID_ARGUMENT`.
 //! * The messages are compared as bytes, compressed or not as they came. A retry that compresses its request otherwise is another request.
 
 mod code;
 mod disposition;
+mod message;
 #[cfg(any(feature = "client", test))]
 mod retry;
 mod status;
@@ -92,10 +94,10 @@ use http::header::CONTENT_TYPE;
 
 pub use self::code::Code;
 pub(crate) use self::disposition::CallRule;
+pub(crate) use self::message::{NotSingle, SingleMessage};
 #[cfg(feature = "client")]
 pub(crate) use self::retry::{PushBack, push_back, retry_delay};
 pub use self::status::{BusyCode, GrpcStatus};
-pub(crate) use self::streams::is_one_message;
 pub use self::streams::{InvalidDescriptors, RequestStreams};
 pub use self::word::{OUTCOME, outcome};
 

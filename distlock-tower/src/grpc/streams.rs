@@ -4,8 +4,6 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use super::wire::{self, Value};
 
 /// The methods whose requests are streams (client streaming and both ways), by path: `/package.Service/Method`.
@@ -87,13 +85,6 @@ impl fmt::Display for InvalidDescriptors {
 
 impl std::error::Error for InvalidDescriptors {}
 
-/// Whether a body is one message, whole and no more: a length-prefixed one.
-pub(crate) fn is_one_message(body: &Bytes) -> bool {
-    const PREFIX: usize = 5;
-    let Some([_flag, length @ ..]) = body.first_chunk::<PREFIX>() else { return false };
-    usize::try_from(u32::from_be_bytes(*length)).is_ok_and(|length| length == body.len() - PREFIX)
-}
-
 fn all(message: &[u8], number: u64) -> Result<Vec<&[u8]>, InvalidDescriptors> {
     let mut found = Vec::new();
     for field in wire::fields(message) {
@@ -171,19 +162,5 @@ mod tests {
             InvalidDescriptors
         );
         assert!(RequestStreams::from(["/a.B/C"]).contains("/a.B/C"));
-    }
-
-    #[test]
-    fn one_message_is_one_whole_message() {
-        let is = |bytes: &'static [u8]| is_one_message(&Bytes::from_static(bytes));
-        assert!(is(b"\x00\x00\x00\x00\x02hi") && is(b"\x01\x00\x00\x00\x00"));
-        for other in [
-            &b""[..],
-            b"\x00\x00\x00\x00",
-            b"\x00\x00\x00\x00\x02h",
-            b"\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
-        ] {
-            assert!(!is(other), "{other:?}");
-        }
     }
 }

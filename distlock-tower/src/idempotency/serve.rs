@@ -28,7 +28,7 @@ use super::trace::OriginalTrace;
 use super::{expect, fidelity, stale};
 use crate::BoxError;
 use crate::caller::{Called, Caller};
-use crate::grpc;
+use crate::grpc::{self, NotSingle, SingleMessage};
 
 /// A request with a key, read to its end.
 pub(super) struct Keyed<S> {
@@ -108,11 +108,6 @@ where
         return Err(refusal);
     }
     let request = read(parts, body, config.rules.request_limit).await.map_err(refused)?;
-    if grpc::is_grpc(&request.parts.headers) && !grpc::is_one_message(&request.data) {
-        let problem =
-            Problem::new(ProblemKind::BodyUnreadable).detail("a call with a key must be a single message");
-        return Err(refused(problem));
-    }
     let subject = Subject::new(&request.parts, request.data.clone());
     let fingerprint = config.rules.fingerprinting.current(&subject);
     let note = note(config, &request.parts, scope);
@@ -200,12 +195,20 @@ where
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large());
     }
-    match Limited::new(body, limit).collect().await {
+    let collected = if grpc::is_grpc(&parts.headers) {
+        Limited::new(SingleMessage::new(body), limit).collect().await
+    } else {
+        Limited::new(body, limit).collect().await
+    };
+    match collected {
         Ok(collected) => {
             let trailers = collected.trailers().cloned();
             Ok(Whole { parts, data: collected.to_bytes(), trailers })
         }
         Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
+        Err(error) if error.is::<NotSingle>() => {
+            Err(Problem::new(ProblemKind::BodyUnreadable).detail(error.to_string()))
+        }
         Err(error) => {
             tracing::debug!(%error, "a request body could not be read");
             Err(Problem::new(ProblemKind::BodyUnreadable))

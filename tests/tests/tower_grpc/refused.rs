@@ -91,6 +91,10 @@ async fn an_undeclared_stream_with_a_key_is_refused_and_never_run_half_protected
     let refused = client.upload(keyed("k", orders(["tea", "milk"]))).await.unwrap_err();
     assert_eq!((refused.code(), shop.runs()), (Code::InvalidArgument, 0), "{refused:?}");
     assert!(client.upload(orders(["tea", "milk"])).await.is_ok());
+    // One that waits for an answer to its first message isn't waited for without end.
+    let waiting = tokio_stream::once(order("tea")).chain(tokio_stream::pending());
+    let refused = client.talk(keyed("k", waiting)).await.unwrap_err();
+    assert_eq!((refused.code(), shop.runs()), (Code::InvalidArgument, 1), "{refused:?}");
 }
 
 /// The descriptors that tonic's build writes know which methods take streams.

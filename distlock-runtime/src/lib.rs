@@ -25,7 +25,7 @@ mod token;
 mod ttl;
 
 pub use backend::{
-    CrashPolicy, Fault, Fingerprint, Guarantees, HolderState, LockState, Promise, Purged, Record,
+    CrashPolicy, Fault, Fingerprint, Guarantees, HolderState, LockState, Promise, Purged, Quota, Record,
     RecordFilter, RecordInfo, RecordKey, RecordNote, RecordScope, RecordState, RecordStatus, Resolved,
     Settled, Settlement,
 };
@@ -63,8 +63,8 @@ pub mod __private {
     };
     #[cfg(feature = "idempotent")]
     pub use crate::record::{
-        CallArguments, CallSpec, KeepsResult, KeepsValue, OnCancel, OnFailure, ReturnsResult, ReturnsValue,
-        fingerprint_of, idempotent,
+        AsScope, CallArguments, CallSpec, KeepsResult, KeepsValue, OnCancel, OnFailure, ReturnsResult,
+        ReturnsValue, fingerprint_of, idempotent, scope_of,
     };
     pub use crate::{CrashPolicy, LockError, LockKey};
 }

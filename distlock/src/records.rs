@@ -36,8 +36,8 @@
 pub use distlock_runtime::SealKeys;
 #[doc(inline)]
 pub use distlock_runtime::{
-    ClaimGuard, ClaimRequest, Claimed, CrashPolicy, Fingerprint, Fingerprints, Packing, Purged, Record,
-    RecordFilter, RecordInfo, RecordKey, RecordNote, RecordScope, RecordState, RecordStatus, Records,
+    ClaimGuard, ClaimRequest, Claimed, CrashPolicy, Fingerprint, Fingerprints, Packing, Purged, Quota,
+    Record, RecordFilter, RecordInfo, RecordKey, RecordNote, RecordScope, RecordState, RecordStatus, Records,
     Resolved, Settled, Settlement, Standing,
 };
 #[cfg(feature = "idempotent")]

@@ -24,10 +24,11 @@
 //! ```text
 //! fn idempotent<B: Future>(CallSpec, Option<Manager>, Result<LockKey, LockError>, Result<Fingerprints, LockError>,
 //!     Kept<B::Output>, B) -> impl Future<Output = Result<B::Output, LockError>>;
-//! struct CallSpec;                       // new(template, function), then retain, lease, wait, after_crash, on_failure, on_cancel,
+//! struct CallSpec;                       // new(template, function), then retain, lease, wait, scope, after_crash, on_failure, on_cancel,
 //!                                        // result_limit; by value
 //! enum CrashPolicy { Reject, Takeover }, enum OnFailure { Unknown, Release }, enum OnCancel { Unknown, Release }
 //! struct CallArguments;                  // new, argument, finish
+//! fn scope_of(&impl AsScope) -> RecordScope;
 //! fn fingerprint_of(&impl Serialize) -> Result<Fingerprints, LockError>;
 //! trait ReturnsValue { fn kept() -> Kept<Self>; fn from_lock_error(LockError) -> Self; }   // so ReturnsResult
 //! trait KeepsValue { fn kept() -> Kept<Self>; }                                            // with `on_error`; so KeepsResult
@@ -67,7 +68,10 @@ impl Attribute for IdempotentArgs {
 
     fn exprs(&self) -> Vec<TokenStream> {
         let key = self.key.iter().flat_map(Keys::exprs);
-        let exprs = [&self.fingerprint, &self.locks, &self.result_limit].into_iter().flatten().chain(key);
+        let exprs = [&self.fingerprint, &self.scope, &self.locks, &self.result_limit]
+            .into_iter()
+            .flatten()
+            .chain(key);
         let wait = match &self.wait {
             Some(Wait::For(length)) => Some(length),
             _ => None,
@@ -118,6 +122,11 @@ impl IdempotentArgs {
         let retain = self.retain.iter().map(|length| length.to_expr());
         let lease = self.lease.iter().map(|length| length.to_expr());
         let wait = spec::wait(private, self.wait.as_ref(), self.on_busy.is_some()).into_iter();
+        let scope = self.scope.iter().map(|scope| {
+            let span = mixed_at(scope);
+            let scope_of = private.at(span, "scope_of");
+            quote_spanned!(span=> #scope_of(&#scope))
+        });
         let after_crash = self.after_crash.iter().map(|after_crash| {
             let policy = private.item("CrashPolicy");
             match after_crash {
@@ -146,6 +155,7 @@ impl IdempotentArgs {
                 #(.retain(#retain))*
                 #(.lease(#lease))*
                 #(.wait(#wait))*
+                #(.scope(#scope))*
                 #(.after_crash(#after_crash))*
                 #(.on_failure(#on_failure))*
                 #(.on_cancel(#on_cancel))*

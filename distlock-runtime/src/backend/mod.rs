@@ -27,9 +27,9 @@ pub use guarantees::{Capability, Fault, Guarantees, Promise};
 pub use latch::{LatchSpec, LatchStore};
 pub use posted::{PostedRelease, Unreleased};
 pub use record::{
-    Claim, ClaimOutcome, CrashPolicy, Fingerprint, Purged, Record, RecordFilter, RecordInfo, RecordKey,
-    RecordLease, RecordNote, RecordScope, RecordState, RecordStatus, RecordStore, Resolved, Settled,
-    Settlement,
+    Charge, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Purged, Quota, Record, RecordFilter, RecordInfo,
+    RecordKey, RecordLease, RecordNote, RecordScope, RecordState, RecordStatus, RecordStore, Reservation,
+    Reserved, Resolved, Settled, Settlement,
 };
 pub use request::{
     AcquireRequest, Attempt, AttemptAll, Blocked, Grant, HolderState, Kind, LeaseHandle, LockState, Mode,

@@ -9,8 +9,8 @@ use tracing::Instrument as _;
 
 use super::{Engine, renewal};
 use crate::backend::{
-    AcquireRequest, Backend, BackendError, Claim, LeaseHandle, PublishedWait, RecordLease, RecordStore,
-    Settlement, Unreleased,
+    AcquireRequest, Backend, BackendError, Charge, Claim, LeaseHandle, PublishedWait, RecordLease,
+    RecordStore, Settlement, Unreleased,
 };
 use crate::clock::{Clock, Moment};
 use crate::error::{ErrorKind, LockError};
@@ -29,6 +29,7 @@ pub(crate) enum Host {
 /// Work that must be finished though nobody waits for it.
 pub(super) enum Job {
     Cancel(AcquireRequest, Option<Duration>),
+    Charge(Charge),
     Release(LeaseHandle, Option<Duration>),
     Settle(RecordLease, Settlement),
     Withdraw(Claim),
@@ -39,6 +40,8 @@ pub(super) enum Job {
 const ATTEMPT: Duration = Duration::from_secs(2);
 /// A cancelled attempt may still be on its way for this long; until then the cancel is worth repeating.
 const LATE_ATTEMPT: Duration = Duration::from_secs(60);
+/// How long a quota is worth being told.
+const CHARGING: Duration = Duration::from_secs(10);
 /// How long the lane goes on with unfinished jobs after the manager and its guards are gone.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -137,6 +140,12 @@ impl Lane {
                 let Some(board) = self.backend.clone().waits() else { return };
                 // One try: it is forgotten soon anyway, and without its beat it closes no circle.
                 jobs.spawn(async move { drop(tokio::time::timeout(ATTEMPT, board.withdraw(&wait)).await) });
+            }
+            Job::Charge(charge) => {
+                let Some(records) = self.records.clone() else { return };
+                jobs.spawn(async move {
+                    insist(clock, clock.now() + CHARGING, || records.charge(&charge)).await;
+                });
             }
             Job::Withdraw(claim) => {
                 let Some(records) = self.records.clone() else { return };

@@ -11,8 +11,8 @@ use std::time::Duration;
 use super::Engine;
 use super::background::Job;
 use crate::backend::{
-    AcquireRequest, BackendError, Claim, LeaseHandle, PostedRelease, PublishedWait, RecordLease, Released,
-    Settlement, Unreleased,
+    AcquireRequest, BackendError, Charge, Claim, LeaseHandle, PostedRelease, PublishedWait, RecordLease,
+    Released, Settlement, Unreleased,
 };
 
 /// How long a foreground release may take before the background lane takes it over.
@@ -62,6 +62,12 @@ impl Engine {
     pub(crate) fn settle_detached(&self, lease: RecordLease, settlement: Settlement) {
         // As above: when the background lane has ended, the claim lapses.
         let _ = self.jobs.send(Job::Settle(lease, settlement));
+    }
+
+    /// Tells a scope's quota what a record's place is worth; if that fails, the place ends by itself.
+    pub(crate) fn charge_detached(&self, charge: Charge) {
+        // As above.
+        let _ = self.jobs.send(Job::Charge(charge));
     }
 
     /// Undoes a claim whose outcome nobody saw and whose work was never begun.

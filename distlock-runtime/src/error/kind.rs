@@ -73,6 +73,8 @@ kinds! {
     Permission = "PERMISSION", "not permitted", retry: false;
     /// `QUORUM_NOT_REACHED`: too few of the independent nodes said yes; the text has each node's vote.
     Quorum = "QUORUM_NOT_REACHED", "no quorum", retry: true;
+    /// `QUOTA_EXCEEDED`: the scope has as many idempotency records, or keeps as many bytes, as it may.
+    QuotaExceeded = "QUOTA_EXCEEDED", "the scope's quota of records is used up", retry: true;
     /// `RECORD_UNREADABLE`: an idempotency record can't be read: another version wrote it, its key is missing here, or it was
     /// changed. It says that something was executed, so nothing runs.
     RecordUnreadable = "RECORD_UNREADABLE", "the record can't be read", retry: true;

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use super::Scope;
 use super::options::Options;
 use crate::backend::Mode;
+use crate::backend::Quota;
 use crate::engine::Engine;
 use crate::error::{ErrorKind, LockError};
 use crate::record::Packing;
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) defaults: Defaults,
     /// How results are packed into records.
     pub(crate) packing: Packing,
+    /// What one scope of records may have.
+    pub(crate) quota: Option<Quota>,
     /// The places to wait for calls in flight.
     #[cfg(feature = "idempotent")]
     pub(crate) call_waiters: Waiters,

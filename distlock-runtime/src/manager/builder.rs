@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{LockManager, connect};
-use crate::backend::Backend;
+use crate::backend::{Backend, Quota};
 use crate::clock::Clock;
 use crate::engine::{Engine, Host, Limits};
 use crate::error::{ErrorKind, LockError};
@@ -39,6 +39,7 @@ pub struct ManagerBuilder {
     wait: Wait,
     limits: Limits,
     packing: Packing,
+    quota: Option<Quota>,
     strict: bool,
     circles: bool,
     pub(super) clock: Clock,
@@ -54,6 +55,7 @@ impl ManagerBuilder {
             wait: Wait::default(),
             limits: Limits { waiters_per_key: 10_000, waiters: 100_000 },
             packing: Packing::new(),
+            quota: None,
             strict: false,
             circles: false,
             clock: Clock::System,
@@ -96,6 +98,13 @@ impl ManagerBuilder {
     /// How results are written into this manager's idempotency records: compressed, sealed; as they are unless told.
     pub fn packing(mut self, packing: Packing) -> Self {
         self.packing = packing;
+        self
+    }
+
+    /// What one scope (a principal, a tenant) may have in this manager's idempotency records: a claim beyond it is
+    /// `QUOTA_EXCEEDED`. Without it, there are no bounds. It costs a round trip a claim.
+    pub fn quota(mut self, quota: Quota) -> Self {
+        self.quota = Some(quota);
         self
     }
 
@@ -191,6 +200,7 @@ impl ManagerBuilder {
                 engine,
                 defaults,
                 packing: self.packing,
+                quota: self.quota,
                 #[cfg(feature = "idempotent")]
                 call_waiters,
             }),

@@ -162,7 +162,7 @@ impl LockManager {
     /// # Errors
     /// `UNSUPPORTED` if the store has none.
     pub fn records(&self) -> Result<Records, LockError> {
-        Records::new(self.shared.engine.clone(), self.shared.packing.clone())
+        Records::new(self.shared.engine.clone(), self.shared.packing.clone(), self.shared.quota)
     }
 
     /// What the store promises under which fault.

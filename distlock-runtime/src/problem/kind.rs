@@ -79,6 +79,8 @@ kinds! {
     /// 409: an earlier execution ended without a result; it may or may not have taken effect. Nothing runs again
     /// under this key.
     OutcomeUnknown = CONFLICT, "outcome-unknown", "the outcome of an earlier request with this key is not known", UNKNOWN;
+    /// 429: the caller has as many idempotency records as it may. Nothing was executed.
+    QuotaExceeded = TOO_MANY_REQUESTS, "quota-exceeded", "too many idempotency keys are in use", NOT_STARTED;
     /// 503: the stored record can't be read by this version. Nothing was executed.
     RecordUnreadable = SERVICE_UNAVAILABLE, "record-unreadable", "the stored result can not be read", None;
     /// 406: the stored response was made for other `Accept` headers than this request has. Nothing runs again under this key.

@@ -148,6 +148,7 @@ impl From<&LockError> for Problem {
             ErrorKind::InFlight => ProblemKind::InFlight,
             ErrorKind::KeyReused => ProblemKind::KeyReused,
             ErrorKind::OutcomeUnknown => ProblemKind::OutcomeUnknown,
+            ErrorKind::QuotaExceeded => ProblemKind::QuotaExceeded,
             ErrorKind::RecordUnreadable => ProblemKind::RecordUnreadable,
             ErrorKind::ResultNotRetained => ProblemKind::ResponseNotRetained,
             ErrorKind::Superseded => ProblemKind::Superseded,

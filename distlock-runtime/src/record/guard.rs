@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::packing::{Packing, Place};
 use super::records::PATIENCE;
-use crate::backend::{Claim, RecordLease, RecordStore, Settled, Settlement};
+use crate::backend::{Charge, Claim, RecordLease, RecordScope, RecordStore, Settled, Settlement};
 use crate::clock::Moment;
 use crate::engine::{ClaimLease, Engine, Source, View};
 use crate::error::{ErrorKind, LockError};
@@ -46,6 +46,8 @@ pub struct ClaimGuard {
 pub(super) struct Wrapper {
     pub(super) packing: Packing,
     pub(super) place: Place,
+    /// The scope whose quota is told, if it has one.
+    pub(super) charged: Option<RecordScope>,
 }
 
 impl Wrapper {
@@ -129,12 +131,28 @@ impl ClaimGuard {
         let settle = self.store.settle(&self.claim.handle, settlement);
         match tokio::time::timeout(PATIENCE, settle).await {
             Ok(Ok(settled)) => {
+                if settled == Settled::Done {
+                    self.charge(settlement);
+                }
                 pending.done();
                 Ok(settled)
             }
-            Ok(Err(error)) => Err(error.into_lock_error("settle", None)),
-            Err(_) => Err(LockError::new(ErrorKind::Connection, "settle")
-                .detail(format!("no reply within {} s", PATIENCE.as_secs()))),
+            Ok(Err(error)) => {
+                self.charge(settlement);
+                Err(error.into_lock_error("settle", None))
+            }
+            Err(_) => {
+                self.charge(settlement);
+                Err(LockError::new(ErrorKind::Connection, "settle")
+                    .detail(format!("no reply within {} s", PATIENCE.as_secs())))
+            }
+        }
+    }
+
+    /// Tells the quota what the record's place is worth now.
+    fn charge(&self, settlement: &Settlement) {
+        if let Some(scope) = self.wrapper.charged {
+            self.engine.charge_detached(Charge::of(scope, self.claim.handle.key, settlement));
         }
     }
 }
@@ -174,7 +192,9 @@ impl ClaimGuard {
         {
             self.engine.withdraw_detached((**late).clone());
         }
-        self.engine.settle_detached(self.claim.handle.clone(), self.wrapper.wrap(settlement));
+        let settlement = self.wrapper.wrap(settlement);
+        self.charge(&settlement);
+        self.engine.settle_detached(self.claim.handle.clone(), settlement);
     }
 
     /// The caller's lock scope, with this claim innermost.

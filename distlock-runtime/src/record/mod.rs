@@ -14,8 +14,8 @@ mod waiters;
 
 #[cfg(feature = "idempotent")]
 pub use call::{
-    CallArguments, CallSpec, Idempotent, KeepsResult, KeepsValue, OnCancel, OnFailure, ReturnsResult,
-    ReturnsValue, fingerprint_of, idempotent,
+    AsScope, CallArguments, CallSpec, Idempotent, KeepsResult, KeepsValue, OnCancel, OnFailure,
+    ReturnsResult, ReturnsValue, fingerprint_of, idempotent, scope_of,
 };
 pub use fingerprints::Fingerprints;
 pub use found::Found;

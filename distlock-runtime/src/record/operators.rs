@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::packing::Place;
 use super::records::Records;
 use crate::backend::{
-    BackendError, Purged, RecordFilter, RecordInfo, RecordKey, RecordScope, Resolved, Settlement,
+    BackendError, Charge, Purged, RecordFilter, RecordInfo, RecordKey, RecordScope, Resolved, Settlement,
 };
 use crate::error::{ErrorKind, LockError};
 
@@ -40,10 +40,10 @@ impl Records {
     /// # Cancel safety
     /// It may or may not happen.
     pub async fn resolve(&self, key: &RecordKey, settlement: Settlement) -> Result<Resolved, LockError> {
+        let found = self.patiently("resolve", self.store.look_up(key)).await?;
         let (fingerprint, settlement) = match settlement {
             Settlement::Complete { response, retain } => {
-                let found = self.patiently("resolve", self.store.look_up(key)).await?;
-                let Some(fingerprint) = found.map(|record| record.fingerprint) else {
+                let Some(fingerprint) = found.as_ref().map(|record| record.fingerprint) else {
                     return Ok(Resolved::Absent);
                 };
                 let packed = self.packing.pack(Place { key: *key, fingerprint }, response);
@@ -54,6 +54,10 @@ impl Records {
             settlement => (None, settlement),
         };
         let resolved = self.patiently("resolve", self.store.resolve(key, fingerprint, &settlement)).await?;
+        let scope = found.and_then(|record| record.note.scope());
+        if let (Resolved::Done, Some(scope)) = (resolved, scope) {
+            self.engine.charge_detached(Charge::of(scope, *key, &settlement));
+        }
         tracing::warn!(record = ?key, ?resolved, "an idempotency record was resolved by hand");
         Ok(resolved)
     }

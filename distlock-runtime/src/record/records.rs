@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::guard::{ClaimGuard, PendingClaim, Wrapper};
 use super::packing::{Packing, Place};
 use crate::backend::{
-    Applied, BackendError, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Record, RecordKey, RecordLease,
-    RecordNote, RecordState, RecordStore, Settlement,
+    Applied, BackendError, Charge, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Quota, Record, RecordKey,
+    RecordLease, RecordNote, RecordScope, RecordState, RecordStore, Reservation, Reserved, Settlement,
 };
 use crate::clock::Clock;
 use crate::engine::Engine;
@@ -49,24 +49,36 @@ pub enum Claimed {
 /// The records of a manager's store.
 #[derive(Clone)]
 pub struct Records {
-    engine: Arc<Engine>,
+    pub(super) engine: Arc<Engine>,
     pub(super) store: Arc<dyn RecordStore>,
     pub(super) packing: Packing,
+    quota: Option<Quota>,
 }
 
 impl Records {
-    pub(crate) fn new(engine: Arc<Engine>, packing: Packing) -> Result<Self, LockError> {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        packing: Packing,
+        quota: Option<Quota>,
+    ) -> Result<Self, LockError> {
         let store = engine.records().cloned().ok_or_else(|| {
             LockError::new(ErrorKind::Unsupported, "records")
                 .detail(format!("the store {} keeps no idempotency records", engine.backend().name()))
         })?;
-        Ok(Self { engine, store, packing })
+        Ok(Self { engine, store, packing, quota })
     }
 
     /// The same records, their results packed in another way.
     #[must_use]
     pub fn packed(mut self, packing: Packing) -> Self {
         self.packing = packing;
+        self
+    }
+
+    /// The same records, with bounds on what one scope may have: a claim beyond them is `QUOTA_EXCEEDED`.
+    #[must_use]
+    pub fn limited(mut self, quota: Quota) -> Self {
+        self.quota = Some(quota);
         self
     }
 
@@ -83,7 +95,7 @@ impl Records {
     /// Claims a key. A reply that got lost is asked for again with the same owner, within 2 s in all.
     ///
     /// # Errors
-    /// `CONNECTION` when the store doesn't answer: then nothing is known, and the work must not run. `OUT_OF_MEMORY`,
+    /// `QUOTA_EXCEEDED`. `CONNECTION` when the store doesn't answer: then nothing is known, and the work must not run. `OUT_OF_MEMORY`,
     /// `PERMISSION`, `SHUTDOWN`, and `SCRIPT` for a record that can't be read.
     ///
     /// # Cancel safety
@@ -103,6 +115,7 @@ impl Records {
             retain: request.retain,
             note: request.note,
         };
+        let charged = self.reserve(&claim).await?;
         let pending = PendingClaim::new(&self.engine, Some(&claim));
         let Answer { outcome, open } = self.insist("claim", || self.store.claim(&claim)).await;
         match outcome {
@@ -110,6 +123,9 @@ impl Records {
                 // What was certainly never applied needs no undoing.
                 if !open {
                     pending.done();
+                }
+                if let Some(scope) = charged {
+                    self.engine.charge_detached(Charge::of(scope, claim.key, &Settlement::Release));
                 }
                 Err(error)
             }
@@ -137,9 +153,21 @@ impl Records {
                     sent,
                     taken_over,
                     late,
-                    Wrapper { packing: self.packing.clone(), place },
+                    Wrapper { packing: self.packing.clone(), place, charged },
                 )))
             }
+        }
+    }
+
+    /// Takes the claim's place in its scope's quota; the scope, if there is a quota.
+    async fn reserve(&self, claim: &Claim) -> Result<Option<RecordScope>, LockError> {
+        let (Some(quota), Some(scope)) = (self.quota, claim.note.scope()) else { return Ok(None) };
+        let hold = claim.lease.as_duration() + claim.retain;
+        let wanted = Reservation { scope, key: claim.key, hold, quota };
+        match self.insist("claim", || self.store.reserve(&wanted)).await.outcome? {
+            Reserved::Granted => Ok(Some(scope)),
+            Reserved::Full { keys, bytes } => Err(LockError::new(ErrorKind::QuotaExceeded, "claim")
+                .detail(format!("the scope has {keys} records, which keep {bytes} bytes"))),
         }
     }
 

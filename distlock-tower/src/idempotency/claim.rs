@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock_runtime::problem::{Problem, ProblemKind};
-use distlock_runtime::{ClaimGuard, ClaimRequest, Claimed, LockError, Settlement, telemetry};
+use distlock_runtime::{ClaimGuard, ClaimRequest, Claimed, ErrorKind, LockError, Settlement, telemetry};
 use http::Response;
 use tokio::time::Instant;
 
@@ -97,6 +97,10 @@ async fn claimed<B>(entry: &Entry, guard: ClaimGuard) -> Verdict<B> {
 
 fn store_failed<S, B>(keyed: &Keyed<S>, error: &LockError, execution_seen: bool) -> Verdict<B> {
     let rules = &keyed.entry.config.rules;
+    if error.kind() == ErrorKind::QuotaExceeded {
+        let problem = Problem::new(ProblemKind::QuotaExceeded).retry_after(rules.retry_after);
+        return Verdict::Answer(keyed.entry.config.refuse(&problem));
+    }
     telemetry::idempotent_store_error(if execution_seen { "replay" } else { "claim" });
     // What won't pass by itself (a record that can't be read, missing rights) is no outage to work around, and an execution
     // that was seen in flight is a reason not to run.

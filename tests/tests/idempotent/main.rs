@@ -5,6 +5,7 @@ mod calls;
 mod failures;
 mod operators;
 mod packing;
+mod quotas;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

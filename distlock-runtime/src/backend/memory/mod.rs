@@ -5,6 +5,7 @@
 
 mod latches;
 mod locks;
+mod places;
 mod records;
 mod waits;
 

@@ -7,11 +7,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::Notify;
 
+use super::places::Places;
 use super::{MemoryBackend, Owner, lock};
 use crate::backend::{
-    BackendError, BackendErrorKind, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Purged, Record,
+    BackendError, BackendErrorKind, Charge, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Purged, Record,
     RecordFilter, RecordInfo, RecordKey, RecordLease, RecordNote, RecordScope, RecordState, RecordStatus,
-    RecordStore, Renewal, Resolved, Settled, Settlement,
+    RecordStore, Renewal, Reservation, Reserved, Resolved, Settled, Settlement,
 };
 use crate::clock::Moment;
 use crate::token::FencingToken;
@@ -25,6 +26,7 @@ const FALLBACK: Duration = Duration::from_millis(250);
 #[derive(Default)]
 pub(super) struct Records {
     entries: HashMap<RecordKey, Entry>,
+    places: Places,
     last_fence: u64,
     /// How many were left when the table was last cleared of what is over.
     swept: usize,
@@ -217,7 +219,8 @@ impl Records {
 
     fn purge(&mut self, scope: RecordScope, limit: usize, now: Moment) -> Purged {
         let mut purged = Purged { is_complete: true, ..Purged::default() };
-        self.entries.retain(|_, entry| {
+        let places = &mut self.places;
+        self.entries.retain(|key, entry| {
             if !entry.is_of(Some(scope)) {
                 return true;
             }
@@ -230,6 +233,8 @@ impl Records {
                 return true;
             }
             purged.removed += 1;
+            let place = Charge { scope, key: *key, bytes: 0, retain: Duration::ZERO };
+            places.charge(&place, now);
             entry.bell.notify_waiters();
             false
         });
@@ -307,6 +312,15 @@ impl RecordStore for MemoryBackend {
             return Ok(Resolved::Refused);
         }
         Ok(records.resolve(key, settlement, self.clock.now()))
+    }
+
+    async fn reserve(&self, wanted: &Reservation) -> Result<Reserved, BackendError> {
+        Ok(lock(&self.shared.records).places.reserve(wanted, self.clock.now()))
+    }
+
+    async fn charge(&self, charge: &Charge) -> Result<(), BackendError> {
+        lock(&self.shared.records).places.charge(charge, self.clock.now());
+        Ok(())
     }
 
     async fn purge(&self, scope: &RecordScope, limit: usize) -> Result<Purged, BackendError> {

@@ -5,6 +5,7 @@
 
 mod inventory;
 mod note;
+mod quota;
 
 use std::fmt;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use sha2::{Digest, Sha256};
 
 pub use inventory::{Purged, RecordFilter, RecordInfo, RecordStatus, Resolved};
 pub use note::{RecordNote, RecordScope};
+pub use quota::{Charge, Quota, Reservation, Reserved};
 
 use super::{BackendError, BackendErrorKind, Renewal};
 use crate::clock::Moment;
@@ -264,6 +266,18 @@ pub trait RecordStore: fmt::Debug + Send + Sync + 'static {
         Err(unsupported())
     }
 
+    /// Gives a record its place in its scope's quota, before it is claimed. One that has its place keeps it.
+    async fn reserve(&self, wanted: &Reservation) -> Result<Reserved, BackendError> {
+        let _ = wanted;
+        Err(unsupported())
+    }
+
+    /// Says what a record's place is worth, or gives it back; nothing happens to a record without one.
+    async fn charge(&self, charge: &Charge) -> Result<(), BackendError> {
+        let _ = charge;
+        Err(unsupported())
+    }
+
     /// Forgets the records of this scope, `limit` at most, but those that somebody executes. Looks at the store step by step.
     async fn purge(&self, scope: &RecordScope, limit: usize) -> Result<Purged, BackendError> {
         let _ = (scope, limit);
@@ -272,7 +286,7 @@ pub trait RecordStore: fmt::Debug + Send + Sync + 'static {
 }
 
 fn unsupported() -> BackendError {
-    BackendError::refused(BackendErrorKind::Unsupported, "the store doesn't look through its records")
+    BackendError::refused(BackendErrorKind::Unsupported, "the store can't do this with records")
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use redis::{Cmd, RedisWrite as _};
 
 use super::slot;
-use crate::backend::RecordKey;
+use crate::backend::{RecordKey, RecordScope};
 use crate::key::LockKey;
 
 /// A manager's namespace: what its keys start with.
@@ -46,6 +46,12 @@ impl Namespace {
     /// What the names of records start with.
     pub(super) fn record_prefix(&self) -> String {
         format!("{}!r:", self.name)
+    }
+
+    /// The places that a scope's quota has given out, and the bytes they keep, in one slot.
+    pub(super) fn places(&self, scope: &RecordScope) -> (String, String) {
+        let scope = scope.to_hex();
+        (self.beside(&scope, &format!("n:{scope}")), self.beside(&scope, &format!("z:{scope}")))
     }
 
     /// The token counter in the slot of a record.

@@ -25,6 +25,7 @@ mod latches;
 mod locks;
 mod member;
 mod options;
+mod quota;
 mod records;
 mod script;
 mod serve;

@@ -12,9 +12,9 @@ use super::locks::renewals;
 use super::wakeups::{jittered, pause};
 use super::{RedisBackend, error, script};
 use crate::backend::{
-    BackendError, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Purged, Record, RecordFilter, RecordInfo,
-    RecordKey, RecordLease, RecordNote, RecordScope, RecordState, RecordStore, Renewal, Resolved, Settled,
-    Settlement,
+    BackendError, Charge, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Purged, Record, RecordFilter,
+    RecordInfo, RecordKey, RecordLease, RecordNote, RecordScope, RecordState, RecordStore, Renewal,
+    Reservation, Reserved, Resolved, Settled, Settlement,
 };
 use crate::token::FencingToken;
 
@@ -159,8 +159,21 @@ impl RecordStore for RedisBackend {
         self.resolve_record(key, fingerprint, settlement).await
     }
 
+    async fn reserve(&self, wanted: &Reservation) -> Result<Reserved, BackendError> {
+        self.take_place(wanted).await
+    }
+
+    async fn charge(&self, charge: &Charge) -> Result<(), BackendError> {
+        self.value_place(charge).await
+    }
+
     async fn purge(&self, scope: &RecordScope, limit: usize) -> Result<Purged, BackendError> {
-        self.purge_records(scope, limit).await
+        let purged = self.purge_records(scope, limit).await?;
+        // Places of what is in flight are taken again by its next claims.
+        if purged.is_complete {
+            self.clear_places(scope).await?;
+        }
+        Ok(purged)
     }
 
     async fn changed(&self, key: &RecordKey, at_most: Duration) {

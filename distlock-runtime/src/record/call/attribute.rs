@@ -11,7 +11,7 @@ use super::digest;
 use super::execute::{self, Prepared};
 use super::policy::{OnCancel, OnFailure, Options};
 use super::stored::Kept;
-use crate::backend::{CrashPolicy, RecordNote};
+use crate::backend::{CrashPolicy, RecordNote, RecordScope};
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::lock::{Manager, WaitSpec, current};
@@ -26,6 +26,7 @@ pub struct CallSpec {
     retain: Option<Duration>,
     lease: Option<Duration>,
     wait: Option<WaitSpec>,
+    scope: Option<RecordScope>,
     after_crash: CrashPolicy,
     on_failure: OnFailure,
     on_cancel: OnCancel,
@@ -42,6 +43,7 @@ impl CallSpec {
             retain: None,
             lease: None,
             wait: None,
+            scope: None,
             after_crash: CrashPolicy::Reject,
             on_failure: OnFailure::Unknown,
             on_cancel: OnCancel::Unknown,
@@ -64,6 +66,12 @@ impl CallSpec {
     #[must_use]
     pub const fn wait(mut self, wait: WaitSpec) -> Self {
         self.wait = Some(wait);
+        self
+    }
+
+    #[must_use]
+    pub const fn scope(mut self, scope: RecordScope) -> Self {
+        self.scope = Some(scope);
         self
     }
 
@@ -117,7 +125,8 @@ impl CallSpec {
             Some(WaitSpec::For(length)) => Wait::For(length),
             Some(WaitSpec::Forever) => Wait::Forever,
         };
-        Prepared::new(shared, key.map_err(named)?, fingerprints.map_err(named)?, RecordNote::new(), options)
+        let note = self.scope.map_or_else(RecordNote::new, |scope| RecordNote::new().with_scope(scope));
+        Prepared::new(shared, key.map_err(named)?, fingerprints.map_err(named)?, note, options)
     }
 }
 
@@ -135,6 +144,34 @@ pub fn idempotent<B: Future>(
         let prepared = spec.prepare(manager, key, fingerprints)?;
         execute::execute(prepared, kept, |_| body).await
     }
+}
+
+/// `scope = …`: text, or a scope.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no scope",
+    label = "`scope` takes text, or a `RecordScope`"
+)]
+pub trait AsScope {
+    /// The scope.
+    fn scope(&self) -> RecordScope;
+}
+
+impl<T: AsRef<str> + ?Sized> AsScope for T {
+    fn scope(&self) -> RecordScope {
+        RecordScope::derive(&[self.as_ref().as_bytes()])
+    }
+}
+
+impl AsScope for RecordScope {
+    fn scope(&self) -> RecordScope {
+        *self
+    }
+}
+
+/// `scope = expr`.
+#[must_use]
+pub fn scope_of<S: AsScope + ?Sized>(scope: &S) -> RecordScope {
+    scope.scope()
 }
 
 /// Collects the arguments of a call for its fingerprint.

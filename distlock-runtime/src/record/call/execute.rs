@@ -50,7 +50,7 @@ impl Prepared {
         options: Options,
     ) -> Result<Self, LockError> {
         let lease = options.check().map_err(|error| error.for_key(&key))?;
-        let records = Records::new(shared.engine.clone(), shared.packing.clone())?;
+        let records = Records::new(shared.engine.clone(), shared.packing.clone(), shared.quota)?;
         let record = record_of(&key);
         // Who seals results doesn't want their keys to be read either.
         let note = if shared.packing.is_sealed() { note } else { note.with_label(key.as_str()) };

@@ -14,7 +14,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use self::attribute::{
-    CallArguments, CallSpec, KeepsResult, KeepsValue, ReturnsResult, ReturnsValue, fingerprint_of, idempotent,
+    AsScope, CallArguments, CallSpec, KeepsResult, KeepsValue, ReturnsResult, ReturnsValue, fingerprint_of,
+    idempotent, scope_of,
 };
 use self::execute::Prepared;
 use self::policy::Options;
@@ -247,7 +248,9 @@ impl Idempotent {
 
     async fn resolve(self, settlement: Settlement) -> Result<Resolved, LockError> {
         let key = self.record()?;
-        Records::new(self.shared.engine.clone(), self.shared.packing.clone())?.resolve(&key, settlement).await
+        Records::new(self.shared.engine.clone(), self.shared.packing.clone(), self.shared.quota)?
+            .resolve(&key, settlement)
+            .await
     }
 
     /// The name of the call's record, for those who look at records: `Records::look_up`.

@@ -70,6 +70,12 @@ macro_rules! __conformance_cases {
                 what_is_known_or_under_way_is_not_resolved,
                 a_purge_takes_its_scope_and_nothing_under_way,
             ]
+            quota: [
+                places_are_bounded_by_keys,
+                places_are_bounded_by_bytes,
+                places_end_by_themselves,
+                a_purge_gives_places_back,
+            ]
             settlement: [
                 a_completed_record_is_replayed_byte_by_byte,
                 a_settlement_may_be_repeated_and_not_changed,

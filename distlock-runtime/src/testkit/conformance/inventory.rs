@@ -10,7 +10,7 @@ use crate::backend::{
     RecordState, RecordStatus, Resolved, Settled, Settlement,
 };
 
-fn fresh_scope() -> RecordScope {
+pub(super) fn fresh_scope() -> RecordScope {
     RecordScope::derive(&[b"conformance", &fastrand::u128(..).to_be_bytes()])
 }
 

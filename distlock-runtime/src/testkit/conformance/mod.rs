@@ -53,6 +53,7 @@ mod loss;
 mod managers;
 mod owners;
 mod queue;
+mod quota;
 mod records;
 mod reentry;
 mod runner;

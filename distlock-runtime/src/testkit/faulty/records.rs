@@ -8,8 +8,9 @@ use async_trait::async_trait;
 use super::locks::sent_before;
 use super::{Call, Faulty, meet};
 use crate::backend::{
-    BackendError, Claim, ClaimOutcome, Fingerprint, Purged, Record, RecordFilter, RecordInfo, RecordKey,
-    RecordLease, RecordScope, RecordStore, Renewal, Resolved, Settled, Settlement,
+    BackendError, Charge, Claim, ClaimOutcome, Fingerprint, Purged, Record, RecordFilter, RecordInfo,
+    RecordKey, RecordLease, RecordScope, RecordStore, Renewal, Reservation, Reserved, Resolved, Settled,
+    Settlement,
 };
 
 impl Faulty {
@@ -78,6 +79,16 @@ impl RecordStore for Faulty {
             || async move { desk.resolve(&key, fingerprint, &settlement).await },
         )
         .await
+    }
+
+    async fn reserve(&self, wanted: &Reservation) -> Result<Reserved, BackendError> {
+        let (desk, wanted) = (self.desk(), *wanted);
+        meet(self.script.meet(Call::Reserve), || async move { desk.reserve(&wanted).await }).await
+    }
+
+    async fn charge(&self, charge: &Charge) -> Result<(), BackendError> {
+        let (desk, charge) = (self.desk(), *charge);
+        meet(self.script.meet(Call::Charge), || async move { desk.charge(&charge).await }).await
     }
 
     async fn purge(&self, scope: &RecordScope, limit: usize) -> Result<Purged, BackendError> {

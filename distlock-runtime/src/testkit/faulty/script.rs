@@ -12,6 +12,8 @@ use crate::backend::BackendErrorKind;
 pub enum Call {
     /// [`Backend::cancel`](crate::backend::Backend::cancel)
     Cancel,
+    /// [`RecordStore::charge`](crate::backend::RecordStore::charge)
+    Charge,
     /// [`RecordStore::claim`](crate::backend::RecordStore::claim)
     Claim,
     /// [`Backend::force_release`](crate::backend::Backend::force_release)
@@ -34,6 +36,8 @@ pub enum Call {
     Renew,
     /// [`RecordStore::renew_claims`](crate::backend::RecordStore::renew_claims)
     RenewClaims,
+    /// [`RecordStore::reserve`](crate::backend::RecordStore::reserve)
+    Reserve,
     /// [`RecordStore::resolve`](crate::backend::RecordStore::resolve)
     Resolve,
     /// [`RecordStore::settle`](crate::backend::RecordStore::settle)

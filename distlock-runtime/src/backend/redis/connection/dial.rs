@@ -66,6 +66,11 @@ impl Dialer {
         &self.address
     }
 
+    /// How long opening a connection may take.
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
+    }
+
     /// How many connections were opened so far.
     pub(super) fn opened(&self) -> u64 {
         self.opened.load(Ordering::Acquire)

@@ -6,10 +6,12 @@
 //! | `dial` | opening one connection |
 //! | `lane` | one connection and the rule which commands go straight through |
 //! | `batch` | the task that sends what is ready as one pipeline |
+//! | `breaker` | who may look whether a server that was away is back |
 //! | `retirement` | the end of a connection's service |
 //! | `slot` | the place of one runtime: its lane, or the one attempt to open it |
 
 mod batch;
+mod breaker;
 mod dial;
 mod lane;
 mod retirement;
@@ -21,6 +23,7 @@ use arc_swap::ArcSwap;
 use redis::{Cmd, Value};
 use tokio::runtime::{Handle, Id};
 
+use breaker::Breaker;
 pub(super) use dial::{Dialer, PushHandler};
 pub(super) use lane::Lane;
 use lane::{Request, SendError};
@@ -40,6 +43,7 @@ const RESENDS: u32 = 3;
 #[derive(Debug)]
 pub(super) struct Connections {
     dialer: Arc<Dialer>,
+    breaker: Arc<Breaker>,
     clock: Clock,
     slots: ArcSwap<Vec<(Id, Arc<Slot>)>>,
     /// Held while `slots` is changed.
@@ -55,7 +59,13 @@ pub(super) struct Reply {
 
 impl Connections {
     pub(super) fn new(dialer: Dialer, clock: Clock) -> Self {
-        Self { dialer: Arc::new(dialer), clock, slots: ArcSwap::default(), changing: Mutex::new(()) }
+        Self {
+            dialer: Arc::new(dialer),
+            breaker: Arc::new(Breaker::new(clock)),
+            clock,
+            slots: ArcSwap::default(),
+            changing: Mutex::new(()),
+        }
     }
 
     /// Where the server is, without credentials.
@@ -169,7 +179,7 @@ impl Connections {
         let slot = self.find(runtime.id()).unwrap_or_else(|| self.add(runtime.id(), None));
         match slot.live() {
             Some(lane) => Ok(lane),
-            None => Box::pin(slot.lane(&self.dialer, &runtime)).await,
+            None => Box::pin(slot.lane(&self.dialer, &self.breaker, &runtime)).await,
         }
     }
 

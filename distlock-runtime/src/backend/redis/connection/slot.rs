@@ -6,6 +6,7 @@ use arc_swap::ArcSwapOption;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use super::breaker::{Breaker, Caller};
 use super::dial::{Dialer, PushHandler};
 use super::lane::Lane;
 use crate::backend::{BackendError, BackendErrorKind};
@@ -39,10 +40,19 @@ impl Slot {
     pub(super) async fn lane(
         self: &Arc<Self>,
         dialer: &Arc<Dialer>,
+        breaker: &Arc<Breaker>,
         runtime: &Handle,
     ) -> Result<Arc<Lane>, BackendError> {
-        let mut attempt = self.open(dialer, runtime);
-        match attempt.wait_for(Option::is_some).await {
+        let mut attempt = self.open(dialer, breaker, runtime)?;
+        let opened = attempt.wait_for(Option::is_some);
+        let outcome = match breaker.patience() {
+            None => opened.await,
+            Some(patience) => match tokio::time::timeout(patience, opened).await {
+                Ok(outcome) => outcome,
+                Err(_) => return Err(breaker.refusal()),
+            },
+        };
+        match outcome {
             Ok(outcome) => outcome.clone().expect("waited for it"),
             Err(_) => Err(BackendError::refused(
                 BackendErrorKind::Unavailable,
@@ -52,26 +62,38 @@ impl Slot {
     }
 
     /// Joins the attempt under way, or starts one as a task of its own: a caller that goes away doesn't end it.
-    fn open(self: &Arc<Self>, dialer: &Arc<Dialer>, runtime: &Handle) -> watch::Receiver<Outcome> {
+    fn open(
+        self: &Arc<Self>,
+        dialer: &Arc<Dialer>,
+        breaker: &Arc<Breaker>,
+        runtime: &Handle,
+    ) -> Result<watch::Receiver<Outcome>, BackendError> {
         let mut opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(attempt) = opening.as_ref().filter(|attempt| is_alive(attempt)) {
-            return attempt.clone();
+            return Ok(attempt.clone());
         }
         if let Some(lane) = self.live() {
-            return watch::channel(Some(Ok(lane))).1;
+            return Ok(watch::channel(Some(Ok(lane))).1);
         }
+        // The background's connection is the one that receives pushes.
+        let caller = if self.pushes.is_some() { Caller::Background } else { Caller::Foreground };
+        breaker.admit(caller)?;
         let (outcome, attempt) = watch::channel(None);
         *opening = Some(attempt.clone());
-        let (slot, dialer) = (Arc::clone(self), Arc::clone(dialer));
+        let (slot, dialer, breaker) = (Arc::clone(self), Arc::clone(dialer), Arc::clone(breaker));
         runtime.spawn(async move {
-            let result = dialer.dial(slot.pushes.as_ref()).await;
+            let result = match dialer.dial(slot.pushes.as_ref()).await {
+                Ok(lane) => breaker.answering(lane, &dialer).await,
+                failed => failed,
+            };
+            breaker.note(caller, dialer.address(), &result);
             if let Ok(lane) = &result {
                 slot.lane.store(Some(Arc::clone(lane)));
             }
             *slot.opening.lock().unwrap_or_else(PoisonError::into_inner) = None;
             outcome.send_replace(Some(result));
         });
-        attempt
+        Ok(attempt)
     }
 
     fn attempt(&self) -> Option<watch::Receiver<Outcome>> {

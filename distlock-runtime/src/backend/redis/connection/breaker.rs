@@ -1,0 +1,206 @@
+//! Keeps callers away from a server that can't be reached: while it is away one of them looks now and then, and all others fail at once.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::dial::Dialer;
+use super::lane::Lane;
+use crate::backend::{BackendError, BackendErrorKind};
+use crate::clock::{Clock, Moment};
+
+/// The bound of the first pause between two looks; it doubles with each look in vain.
+const FIRST: Duration = Duration::from_millis(20);
+/// The most that the server is left alone, so that its return is noticed within this time.
+const MOST: Duration = Duration::from_millis(500);
+/// The same for renewals and releases, which have deadlines to keep: leases hang on them.
+const MOST_IN_BACKGROUND: Duration = Duration::from_millis(100);
+/// How long a caller waits for a look that is under way: one that takes longer is that of a silent server.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// For all connections to one address. Closed as long as they can be opened.
+#[derive(Debug)]
+pub(super) struct Breaker {
+    clock: Clock,
+    outage: Mutex<Option<Outage>>,
+}
+
+/// Who wants a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Caller {
+    Foreground,
+    Background,
+}
+
+#[derive(Debug)]
+struct Outage {
+    since: Moment,
+    why: BackendError,
+    /// For foreground and background.
+    pauses: [Pause; 2],
+}
+
+/// When the next look may be taken.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    until: Moment,
+    bound: Duration,
+}
+
+impl Breaker {
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { clock, outage: Mutex::new(None) }
+    }
+
+    /// Whether this caller may open a connection now. In an outage one caller may after each pause, which is full of jitter, so that the
+    /// processes of a fleet don't come back all at once.
+    pub(super) fn admit(&self, caller: Caller) -> Result<(), BackendError> {
+        let mut outage = self.outage();
+        let Some(outage) = outage.as_mut() else { return Ok(()) };
+        let now = self.clock.now();
+        if now < outage.pauses[caller as usize].until {
+            return Err(outage.refusal(now));
+        }
+        outage.pauses[caller as usize].next(now, caller);
+        Ok(())
+    }
+
+    /// How long to wait for an attempt that is under way; `None`: as long as it takes.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        self.outage().is_some().then_some(PATIENCE)
+    }
+
+    /// What to say to a caller whose patience is over.
+    pub(super) fn refusal(&self) -> BackendError {
+        let silent = || BackendError::refused(BackendErrorKind::Unavailable, "redis was away until just now");
+        self.outage().as_ref().map_or_else(silent, |outage| outage.refusal(self.clock.now()))
+    }
+
+    /// The connection, if somebody answers on it. That it could be opened says little: the kernel opens it for a server that has been
+    /// stopped, and a proxy for one that is gone.
+    pub(super) async fn answering(
+        &self,
+        lane: Arc<Lane>,
+        dialer: &Dialer,
+    ) -> Result<Arc<Lane>, BackendError> {
+        let asked = lane.send(redis::cmd("PING").into(), self.clock.now());
+        let why = match tokio::time::timeout(dialer.limit(), asked).await {
+            // Whatever it says, it is there.
+            Ok(Ok(_)) => return Ok(lane),
+            Ok(Err(_)) => "it closed the connection".to_owned(),
+            Err(_) => format!("no answer within {} ms", dialer.limit().as_millis()),
+        };
+        lane.retire();
+        let text = format!("can't connect to redis at {}: {why}", dialer.address());
+        Err(BackendError::refused(BackendErrorKind::Unavailable, text))
+    }
+
+    /// An attempt ended. Only what may pass by itself is an outage: a wrong password is told to everybody who tries it.
+    pub(super) fn note<T>(&self, caller: Caller, address: &str, outcome: &Result<T, BackendError>) {
+        let now = self.clock.now();
+        let mut outage = self.outage();
+        match outcome {
+            Err(why) if why.is_transient() => match outage.as_mut() {
+                Some(outage) => {
+                    outage.why = why.clone();
+                    outage.pauses[caller as usize].next(now, caller);
+                }
+                None => {
+                    tracing::warn!(%why, "redis can't be reached: until it is back, whoever asks is told so at once");
+                    *outage = Some(Outage::new(now, why.clone()));
+                }
+            },
+            _ => {
+                if let Some(over) = outage.take() {
+                    let away = now.since(over.since);
+                    tracing::info!(address, ?away, "redis can be reached again");
+                }
+            }
+        }
+    }
+
+    fn outage(&self) -> MutexGuard<'_, Option<Outage>> {
+        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Outage {
+    fn new(now: Moment, why: BackendError) -> Self {
+        let mut pauses = [Pause { until: now, bound: FIRST }; 2];
+        pauses[Caller::Foreground as usize].next(now, Caller::Foreground);
+        pauses[Caller::Background as usize].next(now, Caller::Background);
+        Self { since: now, why, pauses }
+    }
+
+    fn refusal(&self, now: Moment) -> BackendError {
+        let away = now.since(self.since).as_secs_f64();
+        BackendError::refused(self.why.kind(), format!("{} (away for {away:.1} s)", self.why))
+    }
+}
+
+impl Pause {
+    fn next(&mut self, now: Moment, caller: Caller) {
+        let most = match caller {
+            Caller::Foreground => MOST,
+            Caller::Background => MOST_IN_BACKGROUND,
+        };
+        self.until = now + self.bound.mul_f64(fastrand::f64());
+        self.bound = (self.bound * 2).min(most);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn away() -> Result<(), BackendError> {
+        Err(BackendError::refused(BackendErrorKind::Unavailable, "connection refused"))
+    }
+
+    /// The looks that callers who ask every millisecond for so long get to take.
+    async fn looks(breaker: &Breaker, caller: Caller, milliseconds: u64) -> usize {
+        let mut looks = 0;
+        for _ in 0..milliseconds {
+            tokio::time::advance(Duration::from_millis(1)).await;
+            for _ in 0..10 {
+                if breaker.admit(caller).is_ok() {
+                    looks += 1;
+                    breaker.note(caller, "here", &away());
+                }
+            }
+        }
+        looks
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn in_an_outage_few_callers_look_and_all_others_are_told_since_when() {
+        let breaker = Breaker::new(Clock::Tokio);
+        assert!(breaker.admit(Caller::Foreground).is_ok() && breaker.patience().is_none());
+        breaker.note(Caller::Foreground, "here", &away());
+        looks(&breaker, Caller::Foreground, 5_000).await;
+        // The mean of a pause is half its bound.
+        let steady = looks(&breaker, Caller::Foreground, 60_000).await;
+        assert!((120..=500).contains(&steady), "{steady} looks in a minute");
+        let hurried = looks(&breaker, Caller::Background, 60_000).await;
+        assert!((700..=2_500).contains(&hurried), "{hurried} looks in a minute");
+        let told = breaker.refusal();
+        assert_eq!(told.kind(), BackendErrorKind::Unavailable);
+        assert_eq!(told.to_string(), "connection refused (away for 125.0 s)");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn any_connection_ends_the_outage_for_all() {
+        let breaker = Breaker::new(Clock::Tokio);
+        for _ in 0..20 {
+            breaker.note(Caller::Foreground, "here", &away());
+        }
+        assert!(breaker.patience().is_some());
+        breaker.note(Caller::Background, "here", &Ok(()));
+        for _ in 0..100 {
+            assert!(breaker.admit(Caller::Foreground).is_ok());
+        }
+        // What doesn't pass by itself is no outage.
+        let wrong: Result<(), _> = Err(BackendError::refused(BackendErrorKind::Permission, "wrong password"));
+        breaker.note(Caller::Foreground, "here", &wrong);
+        assert!(breaker.admit(Caller::Foreground).is_ok());
+    }
+}

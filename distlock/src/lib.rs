@@ -97,7 +97,7 @@
 //! | [which lock do I need](guide::kinds) | plain, fair, owners, read/write, semaphore, several keys, election, latch |
 //! | [idempotency](guide::idempotency) | one execution for each key, over HTTP and without |
 //! | [configuration](guide::configuration) | URLs, options, defaults |
-//! | [errors](guide::errors) | every code, its cause and its remedy |
+//! | [errors](guide::errors) | every code, its cause and its remedy; [`retry`] repeats what may pass |
 //! | [cancel safety](guide::cancel_safety) | what a dropped future leaves behind |
 //! | [blocking code](guide::blocking) | how to use it there, and why there is no second API |
 //! | [shutdown](guide::shutdown) | how a service ends in order |
@@ -142,6 +142,7 @@ pub mod fenced;
 pub mod guide;
 mod held;
 pub mod records;
+pub mod retry;
 pub mod telemetry;
 
 #[doc(hidden)]

@@ -41,6 +41,9 @@ const WORDS: &[(&str, BackendErrorKind)] = &[
     ("no permissions to", Permission),
     ("invalid password", Permission),
     ("without any password configured", Permission),
+    // What is longer than a login is refused in these words instead of NOAUTH.
+    ("unauthenticated multibulk length", Permission),
+    ("unauthenticated bulk length", Permission),
     ("WRONGTYPE Operation", KeyConflict),
     ("OOM command not allowed", OutOfMemory),
     ("READONLY You can't write", Unavailable),
@@ -159,6 +162,8 @@ mod tests {
             ("MISCONF Redis is configured to save RDB snapshots, but it's unable to persist", Unavailable),
             ("NOAUTH Authentication required.", Permission),
             ("WRONGPASS invalid username-password pair or user is disabled.", Permission),
+            ("ERR Protocol error: unauthenticated multibulk length", Permission),
+            ("ERR Protocol error: unauthenticated bulk length", Permission),
             ("NOPERM this user has no permissions to run the 'evalsha' command", Permission),
             ("ERR The user executing the script can't run this command or subcommand script: 5", Permission),
             ("ERR The user executing the script can't access at least one of the keys mentioned", Permission),

@@ -11,7 +11,7 @@ use tonic::{Code, Request};
 use crate::client::{channel, insistent};
 use crate::messages::Order;
 use crate::messages::orders_client::OrdersClient;
-use crate::service::Shop;
+use crate::service::{Shop, WORK};
 
 /// Where the scenes are played.
 pub(crate) struct Stage {
@@ -34,7 +34,7 @@ impl Stage {
 
         println!("\n1  A deadline that is shorter than the work, and a retry");
         let mut hasty = self.keyed("hasty", "tea");
-        hasty.set_timeout(Duration::from_millis(50));
+        hasty.set_timeout(WORK / 2);
         let late = plain.place(hasty).await.expect_err("the deadline is shorter than the work");
         self.expect(matches!(late.code(), Code::Cancelled | Code::DeadlineExceeded), "the client gives up");
         let retry = plain.place(self.keyed("hasty", "tea")).await?;

@@ -3,8 +3,9 @@
 use tower::retry::Retry;
 use tower_layer::Layer;
 
+use super::error_rule::EveryError;
 use super::key::{KeyLayer, KeyService};
-use super::policy::{EveryError, RetryPolicy};
+use super::policy::RetryPolicy;
 use super::repeatable::{RepeatableLayer, RepeatableService};
 
 /// The service of a [`ClientLayer`].

@@ -46,6 +46,7 @@
 
 mod body;
 mod delay;
+mod error_rule;
 mod key;
 mod layer;
 mod outcome;
@@ -55,7 +56,8 @@ mod rules;
 mod tape;
 
 pub use self::body::{RepeatBody, RepeatableBody};
+pub use self::error_rule::{ErrorRule, EveryError};
 pub use self::key::{KeyLayer, KeyService, Spelling};
 pub use self::layer::{ClientLayer, ClientService};
-pub use self::policy::{ErrorRule, EveryError, RetryPolicy};
+pub use self::policy::RetryPolicy;
 pub use self::repeatable::{RepeatableLayer, RepeatableService};

@@ -8,6 +8,7 @@ use tower::retry::Policy;
 use tower::retry::budget::Budget;
 
 use super::body::RepeatBody;
+use super::error_rule::{ErrorRule, EveryError};
 use super::outcome::{Advice, advise};
 use super::rules::{Rules, SharedBudget};
 use crate::grpc::{self, Code};
@@ -48,29 +49,6 @@ pub struct RetryPolicy<E = EveryError> {
     errors: E,
     /// Tries of this call so far, but for the one under way.
     done: u32,
-}
-
-/// Which errors of the transport are worth another try. Implemented by closures.
-pub trait ErrorRule<E> {
-    /// Whether the call is repeated after this error.
-    fn repeats(&self, error: &E) -> bool;
-}
-
-/// The default [`ErrorRule`]: a transport that failed has given no answer, and with a key it is safe to ask again.
-#[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
-pub struct EveryError;
-
-impl<E> ErrorRule<E> for EveryError {
-    fn repeats(&self, _: &E) -> bool {
-        true
-    }
-}
-
-impl<E, F: Fn(&E) -> bool> ErrorRule<E> for F {
-    fn repeats(&self, error: &E) -> bool {
-        self(error)
-    }
 }
 
 impl RetryPolicy {

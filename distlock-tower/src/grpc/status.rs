@@ -33,7 +33,7 @@ pub enum BusyCode {
 }
 
 /// The [`Responder`] for gRPC calls: a Trailers-Only response. The layers use it for every call with the content type
-/// `application/grpc`, unless they were given another.
+/// `application/grpc`, whatever responder they were given for HTTP.
 ///
 /// | problem | code |
 /// |---|---|

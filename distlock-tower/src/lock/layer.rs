@@ -110,7 +110,8 @@ impl LockLayerBuilder {
         self
     }
 
-    /// Who makes the responses of refusals; default [`ProblemJson`](crate::ProblemJson).
+    /// Who makes the responses of refusals over HTTP; default [`ProblemJson`](crate::ProblemJson). gRPC calls get a
+    /// [`GrpcStatus`](crate::grpc::GrpcStatus).
     pub fn responder(mut self, responder: impl Responder) -> Self {
         self.config.responder = SharedResponder::new(responder);
         self

@@ -78,7 +78,7 @@ async fn a_server_that_comes_late_is_called_once(store: Store) {
     let refused = Arc::new(Notify::new());
     let told = refused.clone();
     let policy =
-        RetryPolicy::new().attempts(50).backoff(Duration::from_millis(20), Duration::from_millis(50));
+        RetryPolicy::new().attempts(100).backoff(Duration::from_millis(100), Duration::from_millis(200));
     let policy = policy.on_errors(move |_: &Error| {
         told.notify_one();
         true

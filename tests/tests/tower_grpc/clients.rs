@@ -19,8 +19,13 @@ async fn a_deadline_leaves_the_execution_running(store: Store) {
     let server = GrpcServer::start(layer(&store.manager().await).build().unwrap(), &shop).await;
     let mut client = server.client().await;
     let mut hasty = keyed("k", order("tea"));
-    hasty.set_timeout(Duration::from_millis(200));
-    let late = client.place(hasty).await.unwrap_err();
+    hasty.set_timeout(Duration::from_secs(1));
+    let hasty = tokio::spawn({
+        let mut client = client.clone();
+        async move { client.place(hasty).await }
+    });
+    shop.has_run(1).await;
+    let late = hasty.await.unwrap().unwrap_err();
     assert!(matches!(late.code(), Code::Cancelled | Code::DeadlineExceeded), "{late:?}");
     assert_eq!((shop.runs(), server.executions.running()), (1, 1), "it goes on without its client");
 

@@ -100,7 +100,7 @@ async fn a_compressed_response_is_refused_to_who_cannot_read_it() {
 async fn fault_a_stream_that_was_replaced_ends_in_aborted() {
     let redis = RedisServer::start(RedisOptions::new()).unwrap();
     let shop = Shop::gated();
-    let settings = async || layer(&connect(&redis.url()).await).lease(Duration::from_millis(300));
+    let settings = async || layer(&connect(&redis.url()).await);
     let server = GrpcServer::start(settings().await.build().unwrap(), &shop).await;
     let mut stream = server.client().await.watch(keyed("k", order("tea"))).await.unwrap().into_inner();
     assert!(stream.message().await.unwrap().is_some());

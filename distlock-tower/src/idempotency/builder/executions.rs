@@ -133,7 +133,8 @@ impl<S> IdempotencyBuilder<S> {
         self
     }
 
-    /// Who makes the responses of refusals; default [`ProblemJson`](crate::ProblemJson).
+    /// Who makes the responses of refusals over HTTP; default [`ProblemJson`](crate::ProblemJson). gRPC calls get a
+    /// [`GrpcStatus`](crate::grpc::GrpcStatus).
     pub fn responder(mut self, responder: impl Responder) -> Self {
         self.rules.responder = SharedResponder::new(responder);
         self

@@ -34,11 +34,15 @@ fn redlock() -> Arc<RedlockBackend> {
     RedlockBackend::open(&RedlockOptions::from_url("redlock://a,b,c").unwrap(), Clock::System).unwrap()
 }
 
+fn sentinel() -> Arc<RedisBackend> {
+    RedisBackend::open(&RedisOptions::sentinel([("a", 26379)], "m"), Clock::System).unwrap()
+}
+
 #[test]
 fn the_table_is_what_the_stores_say() {
     let memory = MemoryBackend::new(Clock::System, "docs");
     let redis = RedisBackend::open(&RedisOptions::new("localhost"), Clock::System).unwrap();
-    let stores = [memory.guarantees(), redis.guarantees(), redlock().guarantees()];
+    let stores = [memory.guarantees(), redis.guarantees(), sentinel().guarantees(), redlock().guarantees()];
     let table = format!("{}\n{}", Guarantees::table(&stores), Guarantees::capabilities(&stores));
     for path in DOCUMENTS {
         let mut text = read(path);
@@ -59,7 +63,8 @@ fn the_table_is_what_the_stores_say() {
 fn a_store_prints_its_column_of_the_table() {
     let memory = MemoryBackend::new(Clock::System, "docs");
     let redis = RedisBackend::open(&RedisOptions::new("localhost"), Clock::System).unwrap();
-    for promises in [memory.guarantees(), redis.guarantees(), redlock().guarantees()] {
+    for promises in [memory.guarantees(), redis.guarantees(), sentinel().guarantees(), redlock().guarantees()]
+    {
         let printed = promises.to_string();
         let mut lines = printed.lines();
         assert_eq!(lines.next(), Some(&*format!("| fault | {} |", promises.store)));

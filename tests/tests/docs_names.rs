@@ -36,7 +36,7 @@ fn the_operators_learn_of_every_error_code() {
 /// The others are for the programmer alone, or belong to stores that aren't there yet.
 fn is_for_operators(kind: ErrorKind) -> bool {
     use ErrorKind::*;
-    !matches!(kind, ConcurrentModification | Deadlock | NotReplicated | Quorum | Unsupported)
+    !matches!(kind, ConcurrentModification | Deadlock | Quorum | Unsupported)
 }
 
 #[test]

@@ -30,6 +30,8 @@ pub enum BackendErrorKind {
     NoQuorum,
     /// There is no such lease: it lapsed, was released or taken.
     NotHeld,
+    /// Too few replicas confirmed a grant; it was given back.
+    NotReplicated,
     /// The store is out of memory for writes.
     OutOfMemory,
     /// Wrong credentials or missing rights.
@@ -118,6 +120,10 @@ impl BackendError {
                 "see which nodes are down; a majority must answer within the node's budget",
             ),
             BackendErrorKind::NotHeld => (ErrorKind::NotHeld, ""),
+            BackendErrorKind::NotReplicated => (
+                ErrorKind::NotReplicated,
+                "see whether the replicas are connected and keep up; min_replicas says how many must",
+            ),
             BackendErrorKind::OutOfMemory => (ErrorKind::OutOfMemory, "give the store memory, or free some"),
             BackendErrorKind::Permission => {
                 (ErrorKind::Permission, "check user, password and ACL; the operator guide has the ACL line")

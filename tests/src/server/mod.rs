@@ -15,6 +15,7 @@
 //! * `redis` - the server's life: start, pause, kill, restart
 //! * `options` - what it is started with
 //! * `redlock` - several independent servers
+//! * `sentinel` - a primary with replicas and Sentinels
 //! * `admin` - looking into it: keys, clients, command counts, MONITOR
 //! * `tls` - a throw-away certificate authority
 //! * `child`, `port` - processes that die with us, ports that nobody else takes
@@ -27,6 +28,7 @@ mod options;
 mod port;
 mod redis;
 mod redlock;
+mod sentinel;
 mod tls;
 
 pub use self::{
@@ -35,5 +37,6 @@ pub use self::{
     port::PortLease,
     redis::RedisServer,
     redlock::RedlockNodes,
+    sentinel::{GROUP, SentinelGroup},
     tls::{TestCa, TlsFiles},
 };

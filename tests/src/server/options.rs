@@ -10,6 +10,7 @@ pub struct RedisOptions {
     pub(crate) users: Vec<String>,
     pub(crate) tls: Option<ClientCerts>,
     pub(crate) port: Option<u16>,
+    pub(crate) sentinel: bool,
     config: Vec<String>,
 }
 
@@ -66,6 +67,12 @@ impl RedisOptions {
     /// A fixed port instead of any free one.
     pub fn port(mut self, port: u16) -> Self {
         self.port = Some(port);
+        self
+    }
+
+    /// A Sentinel instead of a server: its lines of configuration say what it watches.
+    pub(crate) fn sentinel(mut self) -> Self {
+        self.sentinel = true;
         self
     }
 

@@ -101,6 +101,11 @@ impl RedisServer {
         self.port.number()
     }
 
+    /// Password of the default user.
+    pub(super) fn password(&self) -> Option<&str> {
+        self.options.password.as_deref()
+    }
+
     /// PEM files for clients; `None` on plain TCP.
     pub fn tls(&self) -> Option<&TlsFiles> {
         self.tls.as_ref()
@@ -175,7 +180,11 @@ impl RedisServer {
         let config = self.write_config()?;
         let log = OpenOptions::new().create(true).append(true).open(self.log_path())?;
         let mut command = child::mortal_command(program);
-        command.arg(config).current_dir(self.folder.path());
+        command.arg(config);
+        if self.options.sentinel {
+            command.arg("--sentinel");
+        }
+        command.current_dir(self.folder.path());
         command.stdin(std::process::Stdio::null()).stdout(log.try_clone()?).stderr(log);
         *self.child() = Some(child::spawn(command).context("start redis-server")?);
         self.wait_ready().inspect_err(|_| {

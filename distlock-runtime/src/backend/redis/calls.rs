@@ -38,7 +38,7 @@ impl RedisBackend {
 
     pub(super) fn acquire_call(&self, request: &AcquireRequest, owner: &str) -> Cmd {
         let names = self.namespace.lock(&request.key);
-        let mut call = script::ACQUIRE.call(3, 3, NAMES);
+        let mut call = self.drawing(&script::ACQUIRE).call(3, 3, NAMES);
         names.lock(&mut call);
         names.counter(&mut call);
         names.tombstones(&mut call);
@@ -64,7 +64,7 @@ impl RedisBackend {
 
     pub(super) fn enter_call(&self, request: &AcquireRequest, owner: &str) -> Cmd {
         let names = self.namespace.lock(&request.key);
-        let mut call = script::ENTER.call(5, 7, 2 * NAMES);
+        let mut call = self.drawing(&script::ENTER).call(5, 7, 2 * NAMES);
         names.lock(&mut call);
         names.counter(&mut call);
         names.tombstones(&mut call);
@@ -76,7 +76,7 @@ impl RedisBackend {
 
     pub(super) fn fair_call(&self, request: &AcquireRequest, owner: &str) -> Cmd {
         let names = self.namespace.lock(&request.key);
-        let mut call = script::FAIR.call(5, 7, 2 * NAMES);
+        let mut call = self.drawing(&script::FAIR).call(5, 7, 2 * NAMES);
         names.lock(&mut call);
         names.counter(&mut call);
         names.tombstones(&mut call);

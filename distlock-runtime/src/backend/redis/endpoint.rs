@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
+use super::connection::{Route, Sentinels};
 use super::options::{Address, RedisOptions, config};
 use crate::backend::BackendError;
 
@@ -19,33 +20,66 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 impl RedisOptions {
     /// In the client library's terms, with the certificate files read.
     pub(super) fn connection_info(&self) -> Result<ConnectionInfo, BackendError> {
+        self.info(self.addr()?, self.database, self.username.as_deref(), self.password.as_deref())
+    }
+
+    /// The way to the server, or by way of Sentinels to whichever it is.
+    pub(super) fn route(&self) -> Result<Route, BackendError> {
+        let info = self.connection_info()?;
+        let Address::Sentinel { sentinels, name, tls } = &self.address else {
+            return Ok(Route::Server(Box::new(info)));
+        };
+        let tls = self.sentinel.tls.unwrap_or(*tls);
+        let (user, password) = (self.sentinel.username.as_deref(), self.sentinel.password.as_deref());
+        let at = |(host, port): &(String, u16)| self.info(self.network(host, *port, tls)?, 0, user, password);
+        let at = sentinels.iter().map(at).collect::<Result<_, _>>()?;
+        Ok(Route::Primary(Box::new(Sentinels::new(name.clone(), at, info))))
+    }
+
+    fn info(
+        &self,
+        addr: ConnectionAddr,
+        database: u32,
+        username: Option<&str>,
+        password: Option<&str>,
+    ) -> Result<ConnectionInfo, BackendError> {
         let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(UNACKNOWLEDGED);
         let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
         #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
         let tcp = tcp.set_user_timeout(UNACKNOWLEDGED);
-        let mut redis = RedisConnectionInfo::default().set_db(self.database.into()).set_skip_set_lib_name();
-        if let Some(name) = &self.username {
+        let mut redis = RedisConnectionInfo::default().set_db(database.into()).set_skip_set_lib_name();
+        if let Some(name) = username {
             redis = redis.set_username(name);
         }
-        if let Some(secret) = &self.password {
+        if let Some(secret) = password {
             redis = redis.set_password(secret);
         }
-        let info = self.addr()?.into_connection_info().map_err(|error| config(error.to_string()))?;
+        let info = addr.into_connection_info().map_err(|error| config(error.to_string()))?;
         self.with_certificates(info.set_redis_settings(redis).set_tcp_settings(tcp))
     }
 
     fn addr(&self) -> Result<ConnectionAddr, BackendError> {
         match &self.address {
-            Address::Tcp { host, .. } if host.is_empty() => Err(config("the host is missing")),
-            Address::Tcp { host, port, tls: false } => {
-                if self.ca.is_some() || self.client_certificate.is_some() {
-                    return Err(config("ca, cert and key need TLS: use rediss://"));
-                }
-                Ok(ConnectionAddr::Tcp(host.clone(), *port))
-            }
-            Address::Tcp { host, port, tls: true } => tls_addr(host, *port),
+            Address::Tcp { host, port, tls } => self.network(host, *port, *tls),
+            // The host is whichever the Sentinels name.
+            Address::Sentinel { name, tls, .. } => self.network(name, 0, *tls),
             Address::Unix(path) => Ok(ConnectionAddr::Unix(path.clone())),
         }
+    }
+
+    fn network(&self, host: &str, port: u16, tls: bool) -> Result<ConnectionAddr, BackendError> {
+        if host.is_empty() {
+            return Err(config("the host is missing"));
+        }
+        if tls {
+            return tls_addr(host, port);
+        }
+        let some_tls =
+            self.sentinel.tls == Some(true) || matches!(self.address, Address::Sentinel { tls: true, .. });
+        if !some_tls && (self.ca.is_some() || self.client_certificate.is_some()) {
+            return Err(config("ca, cert and key need TLS: use rediss://, or tls=on with Sentinels"));
+        }
+        Ok(ConnectionAddr::Tcp(host.to_owned(), port))
     }
 
     #[cfg(not(feature = "redis-tls"))]

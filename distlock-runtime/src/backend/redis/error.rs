@@ -28,6 +28,7 @@ const CODES: &[(&str, BackendErrorKind)] = &[
     ("OOM", OutOfMemory),
     ("READONLY", Unavailable),
     ("TRYAGAIN", Unavailable),
+    ("UNBLOCKED", Unavailable),
     ("UNKILLABLE", Unavailable),
     ("WRONGPASS", Permission),
     ("WRONGTYPE", KeyConflict),
@@ -71,7 +72,7 @@ pub(super) fn reply(operation: &str, error: &ServerError) -> BackendError {
 
 /// Whether this reply means that the connection leads to a server that can't serve us, and another one might.
 pub(super) fn wants_new_connection(error: &ServerError) -> bool {
-    matches!(error.code(), "READONLY" | "MASTERDOWN" | "NOAUTH")
+    matches!(error.code(), "READONLY" | "MASTERDOWN" | "NOAUTH" | "UNBLOCKED")
 }
 
 /// A connection that couldn't be opened: nothing was sent. `address` must have no credentials in it.
@@ -87,6 +88,13 @@ pub(super) fn connecting(address: &str, error: &RedisError) -> BackendError {
     // The client names its own class of the error in the middle, which says nothing to a reader.
     let text = text.replace(&format!(" - {:?}", error.kind()), "");
     BackendError::refused(kind, format!("can't connect to redis at {address}: {text}"))
+}
+
+/// A Sentinel that couldn't be asked.
+pub(super) fn asking_sentinel(address: &str, error: &RedisError) -> BackendError {
+    let connecting = connecting(address, error);
+    let text = connecting.to_string().replacen("connect to redis at", "ask the Sentinel at", 1);
+    BackendError::refused(connecting.kind(), text)
 }
 
 /// A subscription that was refused, or whose connection broke before it was confirmed.
@@ -152,6 +160,10 @@ mod tests {
             ("LOADING Redis is loading the dataset in memory", Unavailable),
             (
                 "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+                Unavailable,
+            ),
+            (
+                "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
                 Unavailable,
             ),
             ("UNKILLABLE Sorry the script already executed write commands", Unavailable),

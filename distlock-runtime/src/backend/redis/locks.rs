@@ -7,7 +7,7 @@ use redis::{Cmd, Value};
 
 use super::calls::milliseconds;
 use super::connection::Reply;
-use super::script::Script;
+use super::script::{Drawing, Script};
 use super::{RedisBackend, error, script, value};
 use crate::backend::{
     AcquireRequest, Attempt, BackendError, BackendErrorKind, Blocked, Grant, LeaseHandle, Mode,
@@ -32,6 +32,11 @@ enum Plain {
 }
 
 impl RedisBackend {
+    /// The script in the way in which this store draws its tokens.
+    pub(super) fn drawing<'a>(&self, drawing: &'a Drawing) -> &'a Script {
+        drawing.script(self.draws_ahead)
+    }
+
     /// The first try is plain: `SET NX` and `INCR` cost the server less than half of a script. A key that was busy lately
     /// saves that try.
     pub(super) async fn attempt(&self, request: &AcquireRequest) -> Result<Attempt, BackendError> {
@@ -42,9 +47,10 @@ impl RedisBackend {
         let owner = request.owner.to_hex();
         let waited = request.queue && self.wakeups.contains(request.owner);
         let likely_busy = waited || request.queue && self.contention.is_likely(&request.key);
-        // A plain try that comes too late is only recognized by clients that know tombstones; a raw key has others.
+        // A plain try that comes too late is only recognized by clients that know tombstones; a raw key has others. And it counts
+        // on, which isn't enough where a replica may have taken over.
         let mut taken = false;
-        if !likely_busy && !request.key.is_raw() {
+        if !likely_busy && !request.key.is_raw() && !self.draws_ahead {
             match self.take_plainly(request, &owner).await? {
                 Plain::Granted(grant) => return Ok(Attempt::Granted(grant)),
                 Plain::Busy if request.queue => self.contention.note(&request.key, true),
@@ -55,15 +61,17 @@ impl RedisBackend {
         // The script wasn't applied, but the lock is taken: it must be cancelled.
         let open = |failure: BackendError| if taken { failure.with_open_outcome() } else { failure };
         if request.queue {
-            let outcome =
-                Box::pin(self.enter(request, &script::ENTER, || self.enter_call(request, &owner))).await;
+            let outcome = Box::pin(
+                self.enter(request, self.drawing(&script::ENTER), || self.enter_call(request, &owner)),
+            )
+            .await;
             if !waited && matches!(outcome, Ok(Attempt::Granted(_) | Attempt::Busy(_))) {
                 self.contention.note(&request.key, false);
             }
             return outcome.map_err(open);
         }
         let call = || self.acquire_call(request, &owner);
-        let reply = Box::pin(self.connections.run(&script::ACQUIRE, call)).await;
+        let reply = Box::pin(self.connections.run(self.drawing(&script::ACQUIRE), call)).await;
         reply.and_then(|reply| attempted(block(request), reply)).map_err(open)
     }
 
@@ -88,6 +96,7 @@ impl RedisBackend {
     async fn attempt_in_line(&self, request: &AcquireRequest) -> Result<Attempt, BackendError> {
         let owner = request.owner.to_hex();
         let script = if request.mode == Mode::Exclusive { &script::FAIR } else { &script::SHARE_ACQUIRE };
+        let script = self.drawing(script);
         let call = || match request.mode {
             Mode::Exclusive => self.fair_call(request, &owner),
             _ => self.share_call(request, &owner),

@@ -1,14 +1,15 @@
-//! Redis, one node: locks as string keys with a ttl, read/write locks and semaphores as hashes with a deadline for each holder,
+//! Redis, one node or the primary of a group that Sentinels watch: locks as string keys with a ttl, read/write locks and semaphores as hashes with a deadline for each holder,
 //! fencing tokens from a counter, waiting in a queue on the server with direct hand-over, idempotency records as hashes. The wire form is written down in `docs/wire.md`.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `options`, `url`, `endpoint` | how to reach the server |
+//! | `options`, `replicated`, `url`, `sentinel_url`, `endpoint` | how to reach the server |
 //! | `connection/` | one connection per runtime, batching |
 //! | `keys`, `slot`, `value` | names and values in the store |
 //! | `script`, `lua/`, `calls` | the scripts, and the commands that call them |
 //! | `locks`, `together`, `shares`, `latches`, `waits`, `admin`, `check`, `records` | the operations |
 //! | `serve`, `wakeups`, `contention` | waiting: the subscription, who waits, which keys are busy |
+//! | `standby` | what a grant needs where a replica may take over |
 //! | `member` | what a group of servers asks each |
 //! | `error` | from replies to error classes |
 
@@ -27,10 +28,13 @@ mod member;
 mod options;
 mod quota;
 mod records;
+mod replicated;
 mod script;
+mod sentinel_url;
 mod serve;
 mod shares;
 mod slot;
+mod standby;
 mod together;
 mod url;
 mod value;
@@ -48,6 +52,7 @@ pub use options::RedisOptions;
 use self::connection::{Connections, Dialer};
 use self::contention::Contention;
 use self::keys::Namespace;
+use self::standby::Standby;
 use self::wakeups::Wakeups;
 use super::{
     AcquireRequest, Attempt, AttemptAll, Backend, BackendError, Blocked, Guarantees, HolderState, LatchStore,
@@ -57,7 +62,7 @@ use super::{
 use crate::clock::Clock;
 use crate::key::LockKey;
 
-/// A store on one Redis server.
+/// A store on one Redis server, or on the primary of a group that Sentinels watch.
 ///
 /// Locks are safe against everything but what the [guarantees](Backend::guarantees) name; a resource that compares
 /// fencing tokens stays safe under most of that too.
@@ -68,18 +73,28 @@ pub struct RedisBackend {
     channel: String,
     wakeups: Arc<Wakeups>,
     contention: Contention,
+    /// Tokens lie above the clock's floor each time, since a replica with an older counter may take over.
+    draws_ahead: bool,
+    has_sentinels: bool,
+    standby: Option<Standby>,
 }
 
 impl RedisBackend {
     /// A backend that connects when it is first used. Needs no runtime.
     ///
     /// # Errors
-    /// `Config` for a wrong namespace, unreadable certificate files, or TLS without the feature `redis-tls`.
+    /// `Config` for a wrong namespace, Sentinels without a name to ask for, unreadable certificate files, or TLS without the feature `redis-tls`.
     pub fn open(options: &RedisOptions, clock: Clock) -> Result<Arc<Self>, BackendError> {
         options.check_credentials()?;
         let namespace = Namespace::new(options.checked_namespace()?);
-        let dialer =
-            Dialer::new(options.connection_info()?, options.address(), options.connect_limit(), clock);
+        options.check_replication()?;
+        let dialer = Dialer::new(
+            options.route()?,
+            options.address(),
+            options.connect_limit(),
+            clock,
+            options.replication.strict_failover,
+        );
         let mut random = [0; 8];
         getrandom::fill(&mut random).map_err(|failure| {
             options::config("the operating system gave no random numbers").with_source(failure)
@@ -91,6 +106,9 @@ impl RedisBackend {
             label: options.value_label(),
             wakeups: Arc::default(),
             contention: Contention::new(),
+            draws_ahead: options.may_fail_over(),
+            has_sentinels: options.has_sentinels(),
+            standby: Standby::new(&options.replication, clock),
         }))
     }
 }
@@ -103,6 +121,12 @@ impl Backend for RedisBackend {
 
     fn guarantees(&self) -> Guarantees {
         use Promise::{Fenced, Holds, NotApplicable, Violated};
+        if self.has_sentinels {
+            return Guarantees::new(
+                "Redis with Sentinel",
+                [Violated, Fenced, Holds, Violated, Violated, Violated, Violated, Violated, Violated],
+            );
+        }
         Guarantees::new(
             "Redis, one node",
             [Violated, Fenced, Holds, Holds, Violated, Violated, NotApplicable, Violated, Violated],
@@ -110,11 +134,17 @@ impl Backend for RedisBackend {
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt, BackendError> {
-        self.attempt(request).await
+        match &self.standby {
+            None => self.attempt(request).await,
+            Some(standby) => Box::pin(self.attempt_kept(standby, request)).await,
+        }
     }
 
     async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll, BackendError> {
-        self.attempt_all(requests).await
+        match &self.standby {
+            None => self.attempt_all(requests).await,
+            Some(standby) => Box::pin(self.attempt_all_kept(standby, requests)).await,
+        }
     }
 
     /// A lock that was handed on is an invitation: the next attempt finds its own value, renews it to the full ttl and
@@ -125,18 +155,25 @@ impl Backend for RedisBackend {
     }
 
     async fn renew(&self, leases: &[LeaseHandle]) -> Vec<Renewal> {
-        self.renew_all(leases).await
+        let mut renewals = self.renew_all(leases).await;
+        if let Some(standby) = &self.standby {
+            self.judge(standby, leases, &mut renewals).await;
+        }
+        renewals
     }
 
     async fn release(&self, lease: &LeaseHandle, keep: Option<Duration>) -> Result<Released, BackendError> {
+        self.forget(lease.owner);
         self.give_back(lease, keep).await
     }
 
     fn post_release(&self, release: PostedRelease) -> Result<(), PostedRelease> {
+        self.forget(release.lease().owner);
         self.post(release)
     }
 
     async fn cancel(&self, request: &AcquireRequest) -> Result<(), BackendError> {
+        self.forget(request.owner);
         self.undo(request).await
     }
 

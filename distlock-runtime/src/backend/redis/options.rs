@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::url;
+use super::replicated::{Replication, SentinelOptions};
+use super::{sentinel_url, url};
 use crate::backend::{BackendError, BackendErrorKind};
 
 /// Longest namespace, in bytes.
@@ -31,11 +32,14 @@ pub struct RedisOptions {
     connect_timeout: Duration,
     pub(super) ca: Option<PathBuf>,
     pub(super) client_certificate: Option<(PathBuf, PathBuf)>,
+    pub(super) sentinel: SentinelOptions,
+    pub(super) replication: Replication,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Address {
     Tcp { host: String, port: u16, tls: bool },
+    Sentinel { sentinels: Vec<(String, u16)>, name: String, tls: bool },
     Unix(PathBuf),
 }
 
@@ -59,16 +63,18 @@ impl RedisOptions {
         Self::at(Address::Unix(path.into()))
     }
 
-    /// From `redis://[[user]:password@]host[:port][/database][?parameters]`, `rediss://…` (TLS) or
-    /// `redis+unix:///path/to/socket[?parameters]`.
+    /// From `redis://[[user]:password@]host[:port][/database][?parameters]`, `rediss://…` (TLS),
+    /// `redis+unix:///path/to/socket[?parameters]` or
+    /// `redis+sentinel://[[user]:password@]host[:port],host[:port],…/primary[/database][?parameters]`.
     ///
-    /// Parameters: `namespace`, `label`, `connect_timeout` (such as `5s`); for TLS `ca`, `cert`, `key` (paths of PEM files); for
-    /// sockets `user`, `password`, `db`. Special characters in user and password are percent-encoded.
+    /// Parameters: `namespace`, `label`, `connect_timeout` (such as `5s`); `min_replicas`, `replica_timeout`, `strict_failover` (on or
+    /// off); for TLS `ca`, `cert`, `key` (paths of PEM files); for sockets `user`, `password`, `db`; for Sentinels `tls`, `sentinel_tls`
+    /// (on or off), `sentinel_user`, `sentinel_password`. Special characters in user and password are percent-encoded.
     ///
     /// # Errors
     /// `Config`, naming what is wrong or unknown and what is known. The URL itself is never part of the text.
     pub fn from_url(text: &str) -> Result<Self, BackendError> {
-        url::parse(text)
+        if text.starts_with(sentinel_url::SCHEME) { sentinel_url::parse(text) } else { url::parse(text) }
     }
 
     /// The TCP port.
@@ -84,7 +90,7 @@ impl RedisOptions {
     /// [`ca`](Self::ca). Needs the feature `redis-tls`.
     #[must_use]
     pub fn tls(mut self) -> Self {
-        if let Address::Tcp { tls, .. } = &mut self.address {
+        if let Address::Tcp { tls, .. } | Address::Sentinel { tls, .. } = &mut self.address {
             *tls = true;
         }
         self
@@ -140,7 +146,8 @@ impl RedisOptions {
         self
     }
 
-    /// How long opening a connection may take, handshakes included.
+    /// How long opening a connection may take, handshakes included. With Sentinels also the search for the primary; each step of it may
+    /// take a quarter.
     #[must_use]
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
@@ -161,7 +168,7 @@ impl RedisOptions {
         self
     }
 
-    fn at(address: Address) -> Self {
+    pub(super) fn at(address: Address) -> Self {
         Self {
             address,
             username: None,
@@ -172,6 +179,8 @@ impl RedisOptions {
             connect_timeout: Self::DEFAULT_CONNECT_TIMEOUT,
             ca: None,
             client_certificate: None,
+            sentinel: SentinelOptions::default(),
+            replication: Replication::default(),
         }
     }
 
@@ -185,9 +194,16 @@ impl RedisOptions {
 
     /// Where the server is, without credentials.
     pub(in crate::backend) fn address(&self) -> String {
+        let place = |host: &str, port| match host.contains(':') {
+            true => format!("[{host}]:{port}"),
+            false => format!("{host}:{port}"),
+        };
         match &self.address {
-            Address::Tcp { host, port, .. } if host.contains(':') => format!("[{host}]:{port}"),
-            Address::Tcp { host, port, .. } => format!("{host}:{port}"),
+            Address::Tcp { host, port, .. } => place(host, port),
+            Address::Sentinel { sentinels, name, .. } => {
+                let places: Vec<String> = sentinels.iter().map(|(host, port)| place(host, port)).collect();
+                format!("{name}, by Sentinel at {}", places.join(", "))
+            }
             Address::Unix(path) => path.display().to_string(),
         }
     }
@@ -237,7 +253,8 @@ impl fmt::Debug for RedisOptions {
             .field("connect_timeout", &self.connect_timeout)
             .field("ca", &self.ca)
             .field("client_certificate", &self.client_certificate)
-            .finish()
+            .field("replication", &self.replication)
+            .finish_non_exhaustive()
     }
 }
 

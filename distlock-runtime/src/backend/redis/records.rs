@@ -39,8 +39,8 @@ impl RecordStore for RedisBackend {
         };
         let reply = self
             .connections
-            .run(&script::RECORD_CLAIM, || {
-                let mut call = script::RECORD_CLAIM.call(3, 6, 576 + note.len());
+            .run(self.drawing(&script::RECORD_CLAIM), || {
+                let mut call = self.drawing(&script::RECORD_CLAIM).call(3, 6, 576 + note.len());
                 call.arg(&record).arg(&counter).arg(&withdrawal).arg(&owner).arg(&fingerprint);
                 call.arg(claim.lease.as_millis()).arg(policy).arg(kept(claim.retain)).arg(&note);
                 call

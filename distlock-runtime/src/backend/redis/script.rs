@@ -36,6 +36,21 @@ impl Script {
     }
 }
 
+/// A script that draws fencing tokens, in both ways of doing so.
+#[derive(Debug)]
+pub(super) struct Drawing {
+    /// By counting on: one server, whose counter is the last word.
+    counting: Script,
+    /// Above the clock's floor each time: the counter may be that of a replica that has taken over.
+    ahead: Script,
+}
+
+impl Drawing {
+    pub(super) fn script(&self, ahead: bool) -> &Script {
+        if ahead { &self.ahead } else { &self.counting }
+    }
+}
+
 /// A script made of these files, put together when the crate is compiled.
 macro_rules! script {
     ($name:literal: $($file:literal),+) => {
@@ -43,11 +58,18 @@ macro_rules! script {
     };
 }
 
-pub(super) static ACQUIRE: Script = script!("acquire": "draw", "take", "acquire");
-pub(super) static ACQUIRE_ALL: Script = script!("acquire_all": "draw", "acquire_all");
+/// The same behind the function that draws.
+macro_rules! drawing {
+    ($name:literal: $($file:literal),+) => {
+        Drawing { counting: script!($name: "draw", $($file),+), ahead: script!($name: "draw_ahead", $($file),+) }
+    };
+}
+
+pub(super) static ACQUIRE: Drawing = drawing!("acquire": "take", "acquire");
+pub(super) static ACQUIRE_ALL: Drawing = drawing!("acquire_all": "acquire_all");
 pub(super) static CANCEL: Script = script!("cancel": "line", "queue", "hand_on", "bury", "cancel");
-pub(super) static ENTER: Script = script!("enter": "draw", "take", "line", "queue", "enqueue", "enter");
-pub(super) static FAIR: Script = script!("fair": "draw", "line", "queue", "hand_on", "enqueue", "fair");
+pub(super) static ENTER: Drawing = drawing!("enter": "take", "line", "queue", "enqueue", "enter");
+pub(super) static FAIR: Drawing = drawing!("fair": "line", "queue", "hand_on", "enqueue", "fair");
 pub(super) static FORCE_RELEASE: Script =
     script!("force_release": "line", "queue", "hand_on", "force_release");
 pub(super) static INSPECT: Script = script!("inspect": "queue", "inspect");
@@ -56,12 +78,12 @@ pub(super) static LATCH_LOOK: Script = script!("latch_look": "latch", "latch_loo
 pub(super) static RAISE: Script = script!("raise": "raise");
 pub(super) static RELEASE: Script = script!("release": "release", "line", "queue", "hand_on", "released");
 pub(super) static RENEW: Script = script!("renew": "renew");
-pub(super) static SHARE_ACQUIRE: Script =
-    script!("share_acquire": "draw", "carry", "line", "queue", "share", "share_acquire");
+pub(super) static SHARE_ACQUIRE: Drawing =
+    drawing!("share_acquire": "carry", "line", "queue", "share", "share_acquire");
 pub(super) static SHARE_CANCEL: Script =
     script!("share_cancel": "line", "queue", "share", "bury", "share_cancel");
-pub(super) static SHARE_CONVERT: Script =
-    script!("share_convert": "draw", "carry", "line", "queue", "share", "share_convert");
+pub(super) static SHARE_CONVERT: Drawing =
+    drawing!("share_convert": "carry", "line", "queue", "share", "share_convert");
 pub(super) static SHARE_FORCE_RELEASE: Script =
     script!("share_force_release": "line", "queue", "share", "share_force_release");
 pub(super) static SHARE_INSPECT: Script = script!("share_inspect": "line", "queue", "share", "share_inspect");
@@ -72,7 +94,7 @@ pub(super) static WAIT_HOLDERS: Script = script!("wait_holders": "queue", "wait_
 pub(super) static WAIT_PUBLISH: Script = script!("wait_publish": "queue", "wait_publish");
 pub(super) static QUOTA_CHARGE: Script = script!("quota_charge": "record", "quota", "quota_charge");
 pub(super) static QUOTA_RESERVE: Script = script!("quota_reserve": "record", "quota", "quota_reserve");
-pub(super) static RECORD_CLAIM: Script = script!("record_claim": "record", "draw", "record_claim");
+pub(super) static RECORD_CLAIM: Drawing = drawing!("record_claim": "record", "record_claim");
 pub(super) static RECORD_LIST: Script = script!("record_list": "record", "record_list");
 pub(super) static RECORD_LOOK_UP: Script = script!("record_look_up": "record", "record_look_up");
 pub(super) static RECORD_RENEW: Script = script!("record_renew": "record", "record_renew");

@@ -20,7 +20,7 @@ const TAKEN_AWAY: u32 = 500;
 impl RedisBackend {
     pub(super) fn share_call(&self, request: &AcquireRequest, owner: &str) -> Cmd {
         let names = self.namespace.lock(&request.key);
-        let mut call = script::SHARE_ACQUIRE.call(6, 11, 2 * NAMES);
+        let mut call = self.drawing(&script::SHARE_ACQUIRE).call(6, 11, 2 * NAMES);
         base(&names, &mut call);
         names.counter(&mut call);
         names.tombstones(&mut call);
@@ -90,9 +90,9 @@ impl RedisBackend {
         let owner = lease.owner.to_hex();
         let reply = self
             .connections
-            .run(&script::SHARE_CONVERT, || {
+            .run(self.drawing(&script::SHARE_CONVERT), || {
                 let names = self.namespace.lock(&lease.key);
-                let mut call = script::SHARE_CONVERT.call(4, 4, NAMES);
+                let mut call = self.drawing(&script::SHARE_CONVERT).call(4, 4, NAMES);
                 base(&names, &mut call);
                 names.counter(&mut call);
                 call.arg(&owner).arg(to.weight()).arg(lease.ttl.as_millis()).arg(to_draw(to, 1));

@@ -18,13 +18,16 @@ impl RedisBackend {
         if requests.is_empty() || requests.len() > TOGETHER || !requests.iter().all(plain) {
             return Ok(AttemptAll::Apart);
         }
-        let reply = self.connections.run(&script::ACQUIRE_ALL, || self.acquire_all_call(requests)).await?;
+        let reply = self
+            .connections
+            .run(self.drawing(&script::ACQUIRE_ALL), || self.acquire_all_call(requests))
+            .await?;
         answered(requests, reply)
     }
 
     fn acquire_all_call(&self, requests: &[AcquireRequest]) -> Cmd {
         let count = requests.len();
-        let mut call = script::ACQUIRE_ALL.call(3 * count, 3 * count, NAMES * count);
+        let mut call = self.drawing(&script::ACQUIRE_ALL).call(3 * count, 3 * count, NAMES * count);
         for request in requests {
             let names = self.namespace.lock(&request.key);
             names.lock(&mut call);

@@ -1,24 +1,34 @@
 //! `redis://`, `rediss://` and `redis+unix://` URLs, checked to the last parameter.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 use url::{Host, Url};
 
 use super::options::{RedisOptions, config};
+use super::sentinel_url::switch;
 use crate::backend::BackendError;
 
 /// What every form takes.
-const COMMON: &[&str] = &["connect_timeout", "label", "namespace"];
+const COMMON: &[&str] =
+    &["connect_timeout", "label", "min_replicas", "namespace", "replica_timeout", "strict_failover"];
 /// What only TLS takes.
 const TLS: &[&str] = &["ca", "cert", "key"];
 /// What a socket takes, whose URL has no place for it elsewhere.
 const SOCKET: &[&str] = &["db", "password", "user"];
 
 pub(super) fn parse(text: &str) -> Result<RedisOptions, BackendError> {
+    parse_with(text, &[])
+}
+
+/// `elsewhere`: parameters that the caller reads itself, for the list of those that are known.
+pub(super) fn parse_with(text: &str, elsewhere: &[&'static str]) -> Result<RedisOptions, BackendError> {
     // The text may hold a password: it is never quoted in an error.
     if authority(text).contains(',') {
-        return Err(config("the redis URL names several servers; this version knows one node only"));
+        return Err(config(
+            "the redis URL names several servers; use redis+sentinel:// or redlock:// for that",
+        ));
     }
     let url = Url::parse(text).map_err(|error| match error {
         url::ParseError::InvalidPort => config("the port of the redis URL is not a number from 1 to 65535"),
@@ -30,15 +40,16 @@ pub(super) fn parse(text: &str) -> Result<RedisOptions, BackendError> {
         "redis+unix" => socket(&url)?,
         other => {
             return Err(config(format!(
-                "{other}:// is not a redis URL; known: redis://, rediss://, redis+unix://"
+                "{other}:// is not a redis URL; known: redis://, rediss://, redis+unix://, redis+sentinel://"
             )));
         }
     };
     if url.fragment().is_some() {
         return Err(config("a redis URL takes nothing behind '#'; percent-encode it in user and password"));
     }
-    let options = parameters(&url, options)?;
+    let options = parameters(&url, options, elsewhere)?;
     options.check_credentials()?;
+    options.check_replication()?;
     Ok(options)
 }
 
@@ -84,14 +95,18 @@ fn socket(url: &Url) -> Result<RedisOptions, BackendError> {
     }
 }
 
-fn parameters(url: &Url, mut options: RedisOptions) -> Result<RedisOptions, BackendError> {
+fn parameters(
+    url: &Url,
+    mut options: RedisOptions,
+    elsewhere: &[&'static str],
+) -> Result<RedisOptions, BackendError> {
     let scheme = url.scheme();
     let own = if scheme == "redis+unix" { SOCKET } else { TLS };
     check_escapes("parameters", url.query().unwrap_or_default())?;
     let (mut seen, mut certificate, mut key) = (Vec::new(), None, None);
     for (name, value) in url.query_pairs() {
         if !COMMON.contains(&&*name) && !own.contains(&&*name) {
-            let mut known: Vec<&str> = COMMON.iter().chain(own).copied().collect();
+            let mut known: Vec<&str> = COMMON.iter().chain(own).chain(elsewhere).copied().collect();
             known.sort_unstable();
             return Err(config(format!(
                 "unknown parameter \"{name}\" in the redis URL; known: {}",
@@ -103,12 +118,16 @@ fn parameters(url: &Url, mut options: RedisOptions) -> Result<RedisOptions, Back
         }
         options = match &*name {
             "ca" => options.ca(&*value),
-            "connect_timeout" => match humantime::parse_duration(&value) {
-                Ok(limit) if !limit.is_zero() => options.connect_timeout(limit),
-                _ => {
-                    return Err(config(format!("connect_timeout={value} is not a time such as 5s or 500ms")));
-                }
+            "connect_timeout" => options.connect_timeout(time(&name, &value)?),
+            "min_replicas" => match value.parse() {
+                Ok(count) => options.min_replicas(count),
+                Err(_) => return Err(config(format!("min_replicas={value} is not a number"))),
             },
+            "replica_timeout" => options.replica_timeout(time(&name, &value)?),
+            "strict_failover" => {
+                let strict = switch(&name, &value)?;
+                options.strict_failover(strict)
+            }
             "db" => options.database(database(&value)?),
             "label" => options.label(&*value),
             "namespace" => options.namespace(&*value),
@@ -132,11 +151,18 @@ fn parameters(url: &Url, mut options: RedisOptions) -> Result<RedisOptions, Back
     }
 }
 
+fn time(name: &str, value: &str) -> Result<Duration, BackendError> {
+    match humantime::parse_duration(value) {
+        Ok(limit) if !limit.is_zero() => Ok(limit),
+        _ => Err(config(format!("{name}={value} is not a time such as 5s or 500ms"))),
+    }
+}
+
 fn database(text: &str) -> Result<u32, BackendError> {
     text.parse().map_err(|_| config(format!("the database \"{text}\" of the redis URL is not a number")))
 }
 
-fn decoded<'a>(what: &str, text: &'a str) -> Result<Cow<'a, str>, BackendError> {
+pub(super) fn decoded<'a>(what: &str, text: &'a str) -> Result<Cow<'a, str>, BackendError> {
     check_escapes(what, text)?;
     percent_decode_str(text)
         .decode_utf8()
@@ -159,7 +185,6 @@ fn check_escapes(what: &str, text: &str) -> Result<(), BackendError> {
 mod tests {
     use super::*;
     use crate::backend::BackendErrorKind;
-    use std::time::Duration;
 
     #[test]
     fn every_part_arrives() {
@@ -187,8 +212,14 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_and_what_is_known_is_listed() {
         for (url, expected) in [
-            ("redis://h?ttl=3", &["\"ttl\"", "ca, cert, connect_timeout, key, label, namespace"][..]),
-            ("redis+unix:///s?ca=x", &["\"ca\"", "connect_timeout, db, label, namespace, password, user"]),
+            (
+                "redis://h?ttl=3",
+                &["\"ttl\"", "ca, cert, connect_timeout, key, label, min_replicas, namespace"][..],
+            ),
+            (
+                "redis+unix:///s?ca=x",
+                &["\"ca\"", "connect_timeout, db, label, min_replicas, namespace, password"],
+            ),
             ("redis://h?label=a&label=b", &["\"label\"", "twice"]),
             ("redis://h:99999", &["port"]),
             ("redis://h:0", &["port"]),
@@ -213,8 +244,11 @@ mod tests {
             ("redis://u:p%ZZ@h", &["the password", "%25"]),
             ("redis://u%:p@h", &["the user", "%25"]),
             ("redis+unix:///s?user=u&password=100%", &["the parameters", "%25"]),
-            ("redis://a:1,b:2", &["one node only"]),
-            ("redis://u:p@a,b/1", &["one node only"]),
+            ("redis://a:1,b:2", &["several servers", "redis+sentinel://"]),
+            ("redis://u:p@a,b/1", &["several servers"]),
+            ("redis://h?min_replicas=-1", &["min_replicas=-1"]),
+            ("redis://h?replica_timeout=1m", &["replica_timeout is"]),
+            ("redis://h?strict_failover=1", &["strict_failover is on or off"]),
             ("", &["can't be read"]),
         ] {
             let error = parse(url).unwrap_err();

@@ -11,15 +11,21 @@ use redis::{
 };
 
 use super::super::error;
-use super::lane::Lane;
+use super::lane::{Lane, SendError};
+use super::primary::{self, Address, Answer, Sentinels};
 use super::retirement::Retirement;
-use crate::backend::BackendError;
+use crate::backend::{BackendError, BackendErrorKind};
 use crate::clock::Clock;
 
 /// How many requests may wait in front of the socket; each may be a pipeline of hundreds of commands.
 const REQUESTS: usize = 1024;
 /// How many bytes gather before the socket is written to.
 const WRITE_BUFFER: usize = 64 * 1024;
+
+/// The pause between two rounds of questions, more or less.
+const AGAIN: Duration = Duration::from_millis(100);
+/// How many steps on the way to a primary may take the whole time that there is: one that leads nowhere leaves time for others.
+const STEPS: u32 = 4;
 
 /// Takes what the server pushes, on the connection's own task: it must not block.
 #[derive(Clone)]
@@ -40,13 +46,23 @@ impl fmt::Debug for PushHandler {
     }
 }
 
+/// Where the server is.
+#[derive(Debug)]
+pub(in super::super) enum Route {
+    Server(Box<ConnectionInfo>),
+    /// At present the primary of a group, wherever that is when a connection is opened.
+    Primary(Box<Sentinels>),
+}
+
 /// Knows how to reach the server.
 #[derive(Debug)]
 pub(in super::super) struct Dialer {
-    info: ConnectionInfo,
+    route: Route,
     address: String,
     limit: Duration,
     clock: Clock,
+    /// Ask for the id of the server's history of writes.
+    histories: bool,
     /// The server has no RESP3: don't ask again for what can't be had.
     no_pushes: AtomicBool,
     opened: AtomicU64,
@@ -54,12 +70,21 @@ pub(in super::super) struct Dialer {
 
 impl Dialer {
     pub(in super::super) fn new(
-        info: ConnectionInfo,
+        route: Route,
         address: String,
         limit: Duration,
         clock: Clock,
+        histories: bool,
     ) -> Self {
-        Self { info, address, limit, clock, no_pushes: AtomicBool::new(false), opened: AtomicU64::new(0) }
+        Self {
+            route,
+            address,
+            limit,
+            clock,
+            histories,
+            no_pushes: AtomicBool::new(false),
+            opened: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn address(&self) -> &str {
@@ -78,30 +103,158 @@ impl Dialer {
 
     /// Opens a connection whose tasks run on the calling runtime.
     pub(super) async fn dial(&self, pushes: Option<&PushHandler>) -> Result<Arc<Lane>, BackendError> {
-        tracing::debug!(address = %self.address, "connecting to redis");
+        let lane = match &self.route {
+            Route::Server(info) => self.connect(info, &self.address, self.limit, pushes).await?,
+            Route::Primary(sentinels) => self.find_primary(sentinels, pushes).await?,
+        };
+        if self.histories {
+            lane.set_history(self.history(&lane).await?);
+        }
+        self.opened.fetch_add(1, Ordering::AcqRel);
+        Ok(lane)
+    }
+
+    /// Asks the Sentinels, and again for a little while, since a failover may be under way.
+    async fn find_primary(
+        &self,
+        sentinels: &Sentinels,
+        pushes: Option<&PushHandler>,
+    ) -> Result<Arc<Lane>, BackendError> {
+        let until = self.clock.now() + self.limit / STEPS;
+        loop {
+            let failure = match self.ask_all(sentinels, pushes).await? {
+                Found::Primary(lane) => return Ok(lane),
+                Found::NotNow(failure) => failure,
+            };
+            let pause = AGAIN.mul_f64(0.5 + fastrand::f64());
+            if self.clock.now() + pause >= until {
+                return Err(failure);
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// One round: each Sentinel is asked until one of them names a server that is a primary, and says so itself.
+    async fn ask_all(
+        &self,
+        sentinels: &Sentinels,
+        pushes: Option<&PushHandler>,
+    ) -> Result<Found, BackendError> {
+        let step = self.limit / STEPS;
+        let (mut silent, mut not_now, mut unknown) = (None, None, false);
+        let mut tried = Vec::new();
+        for index in sentinels.in_turn() {
+            let (host, port) = match sentinels.ask(index, step).await {
+                Ok(Answer::Primary(host, port)) => (host, port),
+                Ok(Answer::Unknown) => {
+                    unknown = true;
+                    continue;
+                }
+                Err(failure) => {
+                    tracing::debug!(%failure, "asking the next Sentinel");
+                    silent = Some(failure);
+                    continue;
+                }
+            };
+            if tried.contains(&(host.clone(), port)) {
+                continue;
+            }
+            tried.push((host.clone(), port));
+            let info = sentinels.member(host, port);
+            let address = Address(info.addr()).to_string();
+            let reached = match self.connect(&info, &address, step, pushes).await {
+                Ok(lane) => self.check_role(&lane, &address, step).await.map(|()| lane),
+                Err(failure) => Err(failure),
+            };
+            match reached {
+                Ok(lane) => return Ok(Found::Primary(lane)),
+                Err(failure) if failure.kind() != BackendErrorKind::Unavailable => return Err(failure),
+                Err(failure) => not_now = Some(failure),
+            }
+        }
+        match (not_now, silent) {
+            (Some(failure), _) => Ok(Found::NotNow(failure)),
+            _ if unknown => Err(sentinels.unknown()),
+            (_, Some(failure)) => Err(failure),
+            _ => Err(sentinels.unknown()),
+        }
+    }
+
+    /// A Sentinel may not know yet, or not any more.
+    async fn check_role(&self, lane: &Lane, address: &str, limit: Duration) -> Result<(), BackendError> {
+        let asked = lane.send(redis::cmd("ROLE").into(), self.clock.now());
+        let role = match tokio::time::timeout(limit, asked).await {
+            Ok(Ok([role, _])) => role,
+            Ok(Err(SendError::Lost(Some(failure)))) => return Err(error::connecting(address, &failure)),
+            _ => {
+                let text = format!("redis at {address} doesn't tell its role");
+                return Err(BackendError::refused(BackendErrorKind::Unavailable, text));
+            }
+        };
+        match primary::is_primary(&role) {
+            Some(true) => Ok(()),
+            Some(false) => Err(BackendError::refused(
+                BackendErrorKind::Unavailable,
+                format!("redis at {address} is a replica, although a Sentinel calls it the primary"),
+            )),
+            None => {
+                // A user that may not ask: the first write will tell.
+                tracing::debug!(address, ?role, "redis doesn't tell its role");
+                Ok(())
+            }
+        }
+    }
+
+    /// The id of the server's history of writes: a replica that takes over begins another.
+    async fn history(&self, lane: &Lane) -> Result<String, BackendError> {
+        let mut info = redis::cmd("INFO");
+        info.arg("replication");
+        let asked = tokio::time::timeout(self.limit, lane.send(info.into(), self.clock.now()));
+        match asked.await {
+            Ok(Ok([reply, _])) => replication_id(reply),
+            _ => Err(BackendError::refused(
+                BackendErrorKind::Unavailable,
+                format!("redis at {} doesn't tell its replication id", self.address),
+            )),
+        }
+    }
+
+    async fn connect(
+        &self,
+        info: &ConnectionInfo,
+        address: &str,
+        limit: Duration,
+        pushes: Option<&PushHandler>,
+    ) -> Result<Arc<Lane>, BackendError> {
+        tracing::debug!(address, "connecting to redis");
         if let Some(handler) = pushes
             && !self.no_pushes.load(Ordering::Relaxed)
         {
-            match self.open(Some(handler)).await {
+            match self.open(info, limit, Some(handler)).await {
                 Err(failure) if lacks_resp3(&failure) => {
-                    tracing::info!(address = %self.address, "redis has no RESP3: waiters ask instead of being told");
+                    tracing::info!(address, "redis has no RESP3: waiters ask instead of being told");
                     self.no_pushes.store(true, Ordering::Relaxed);
                 }
-                outcome => return outcome.map_err(|failure| error::connecting(&self.address, &failure)),
+                outcome => return outcome.map_err(|failure| error::connecting(address, &failure)),
             }
         }
-        self.open(None).await.map_err(|failure| error::connecting(&self.address, &failure))
+        self.open(info, limit, None).await.map_err(|failure| error::connecting(address, &failure))
     }
 
-    async fn open(&self, pushes: Option<&PushHandler>) -> redis::RedisResult<Arc<Lane>> {
+    async fn open(
+        &self,
+        info: &ConnectionInfo,
+        limit: Duration,
+        pushes: Option<&PushHandler>,
+    ) -> redis::RedisResult<Arc<Lane>> {
         let retirement: Arc<Retirement> = Arc::default();
         // Time-outs for replies are the callers': they know their budgets.
         let mut config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.limit))
+            .set_connection_timeout(Some(limit))
             .set_response_timeout(None)
             .set_pipeline_buffer_size(REQUESTS)
             .set_write_backpressure_boundary(WRITE_BUFFER);
-        let mut info = self.info.clone();
+        let mut info = info.clone();
         if let Some(PushHandler(handle)) = pushes {
             let redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
             info = info.set_redis_settings(redis);
@@ -121,12 +274,30 @@ impl Dialer {
         if tls {
             // TLS 1.3 tells only after the handshake that a client certificate is missing.
             let ping = redis::cmd("PING");
-            let pong = tokio::time::timeout(self.limit, connection.send_packed_command(&ping));
+            let pong = tokio::time::timeout(limit, connection.send_packed_command(&ping));
             pong.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         }
-        self.opened.fetch_add(1, Ordering::AcqRel);
         Ok(Lane::start(connection, retirement, self.clock, pushes.is_some()))
     }
+}
+
+/// What one round of questions came to.
+enum Found {
+    Primary(Arc<Lane>),
+    /// A Sentinel knows the group, but its primary can't be used at this moment.
+    NotNow(BackendError),
+}
+
+/// From what `INFO replication` tells.
+pub(in super::super) fn replication_id(info: redis::Value) -> Result<String, BackendError> {
+    if let redis::Value::ServerError(failure) = &info {
+        return Err(error::reply("INFO replication", failure));
+    }
+    let text = redis::from_redis_value::<String>(info).unwrap_or_default();
+    let id = text.lines().find_map(|line| line.strip_prefix("master_replid:"));
+    id.map(|id| id.trim().to_owned()).ok_or_else(|| {
+        BackendError::refused(BackendErrorKind::Unsupported, "this redis has no replication id")
+    })
 }
 
 /// Servers before 6.0 don't know `HELLO`; some proxies don't either, or refuse the version.

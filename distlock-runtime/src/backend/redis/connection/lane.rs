@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::{mpsc, oneshot};
 
 use super::batch::{self, Op, ReplyTo};
+use super::confirm::Confirmations;
 use super::retirement::Retirement;
 use crate::backend::PostedRelease;
 use crate::clock::{Clock, Moment};
@@ -61,6 +62,8 @@ pub(in super::super) struct Lane {
     queue: mpsc::UnboundedSender<Op>,
     state: Arc<State>,
     receives_pushes: bool,
+    confirmations: Confirmations,
+    history: OnceLock<String>,
 }
 
 /// What lane and batcher share.
@@ -96,7 +99,14 @@ impl Lane {
             left_behind: Mutex::default(),
         });
         tokio::spawn(batch::send_batches(ops, connection.clone(), Arc::clone(&state)));
-        Arc::new(Self { connection, queue, state, receives_pushes })
+        Arc::new(Self {
+            connection,
+            queue,
+            state,
+            receives_pushes,
+            confirmations: Confirmations::default(),
+            history: OnceLock::new(),
+        })
     }
 
     /// Whether new commands may go this way: not retired, and its runtime still runs.
@@ -107,6 +117,20 @@ impl Lane {
     /// Whether the server can push messages on it.
     pub(in super::super) fn receives_pushes(&self) -> bool {
         self.receives_pushes
+    }
+
+    pub(super) fn confirmations(&self) -> &Confirmations {
+        &self.confirmations
+    }
+
+    /// The id of the history of writes that the server had when the connection was opened, if it was asked for.
+    pub(in super::super) fn history(&self) -> Option<&str> {
+        self.history.get().map(String::as_str)
+    }
+
+    pub(super) fn set_history(&self, id: String) {
+        // Asked once, before anybody has the lane.
+        let _ = self.history.set(id);
     }
 
     /// Subscribes to a channel.

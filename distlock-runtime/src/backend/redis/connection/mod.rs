@@ -4,6 +4,8 @@
 //! | file | holds |
 //! |---|---|
 //! | `dial` | opening one connection |
+//! | `primary` | finding the primary through its Sentinels |
+//! | `confirm` | what replicas have of the writes of a connection |
 //! | `lane` | one connection and the rule which commands go straight through |
 //! | `batch` | the task that sends what is ready as one pipeline |
 //! | `breaker` | who may look whether a server that was away is back |
@@ -12,8 +14,10 @@
 
 mod batch;
 mod breaker;
+mod confirm;
 mod dial;
 mod lane;
+mod primary;
 mod retirement;
 mod slot;
 
@@ -24,9 +28,10 @@ use redis::{Cmd, Value};
 use tokio::runtime::{Handle, Id};
 
 use breaker::Breaker;
-pub(super) use dial::{Dialer, PushHandler};
+pub(super) use dial::{Dialer, PushHandler, Route, replication_id};
 pub(super) use lane::Lane;
 use lane::{Request, SendError};
+pub(super) use primary::Sentinels;
 use slot::Slot;
 
 use super::error;

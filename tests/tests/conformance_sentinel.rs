@@ -1,0 +1,53 @@
+//! The conformance suite on the primary of a group that a Sentinel watches.
+
+use std::sync::Arc;
+
+use distlock_runtime::{
+    Clock, LockKey,
+    backend::{
+        Backend,
+        redis::{RedisBackend, RedisOptions},
+    },
+    testkit::conformance::Store,
+};
+use distlock_tests::server::{self, SentinelGroup};
+
+/// Small: the machine is shared with other tests, and nothing fails over here.
+struct Group(SentinelGroup);
+
+impl Group {
+    fn start() -> Self {
+        Self(SentinelGroup::start_with(1, 1, server::RedisOptions::new(), server::RedisOptions::new()))
+    }
+
+    fn name(key: &LockKey) -> String {
+        format!("{}:{key}", RedisOptions::DEFAULT_NAMESPACE)
+    }
+
+    async fn admin(&self) -> redis::aio::MultiplexedConnection {
+        self.0.servers()[0].admin().await.unwrap()
+    }
+}
+
+#[async_trait::async_trait]
+impl Store for Group {
+    /// With all that is asked of replicas, so that every operation goes that way.
+    async fn backend(&self, label: &str) -> Arc<dyn Backend> {
+        let url = self.0.url("min_replicas=1&replica_timeout=1s&strict_failover=on");
+        let options = RedisOptions::from_url(&url).unwrap().label(label);
+        RedisBackend::open(&options, Clock::System).unwrap()
+    }
+
+    async fn put_foreign_value(&self, key: &LockKey) -> bool {
+        let mut push = redis::cmd("RPUSH");
+        push.arg(Self::name(key)).arg("theirs").exec_async(&mut self.admin().await).await.unwrap();
+        true
+    }
+
+    async fn foreign_value(&self, key: &LockKey) -> Option<Vec<u8>> {
+        let mut dump = redis::cmd("DUMP");
+        dump.arg(Self::name(key)).query_async(&mut self.admin().await).await.unwrap()
+    }
+}
+
+distlock_runtime::testkit::conformance!(Group::start());

@@ -1,0 +1,165 @@
+//! Failovers: of a primary that is killed, or that stops.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use distlock::{ErrorKind, Fault, LockManager, Promise};
+use distlock_tests::server::SentinelGroup;
+
+use super::{SECOND, manager, now, until};
+
+/// A task that takes a lock again and again, its token growing each time, until it is told to stop.
+async fn work(locks: LockManager, key: String, done: Arc<AtomicU64>, stop: Arc<AtomicBool>) {
+    let mut last = None;
+    while !stop.load(Ordering::Acquire) {
+        match locks.mutex(key.as_str()).ttl(3 * SECOND).wait(5 * SECOND).lock().await {
+            Ok(guard) => {
+                let token = guard.fencing_token();
+                assert!(Some(token) > last, "{token} after {last:?}");
+                last = Some(token);
+                // A little work, so that the machine has time for others.
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                done.fetch_add(1, Ordering::AcqRel);
+            }
+            Err(error) => assert!(
+                matches!(error.kind(), ErrorKind::Connection | ErrorKind::Timeout),
+                "an outage has another error: {error}"
+            ),
+        }
+    }
+}
+
+/// A lock that replicas have outlives its primary, and work goes on by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_replicated_lock_outlives_its_primary_under_load() {
+    const TTL: Duration = Duration::from_secs(12);
+    let group = SentinelGroup::start();
+    let (locks, rival) = (manager(&group, "").await, manager(&group, "").await);
+    let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let workers: Vec<_> = [&locks, &rival, &locks, &rival]
+        .into_iter()
+        .enumerate()
+        .map(|(index, locks)| {
+            let key = format!("load:{}", index / 2);
+            tokio::spawn(work(locks.clone(), key, done.clone(), stop.clone()))
+        })
+        .collect();
+    let guard = locks.mutex("order:1").ttl(TTL).lock().await.unwrap();
+    group.replicated("distlock:order:1").await;
+
+    group.servers()[0].kill().unwrap();
+    let killed = now();
+    group.failed_over().await;
+    let before = done.load(Ordering::Acquire);
+    until("work goes on", async || done.load(Ordering::Acquire) > before + 50).await;
+    until("the lease would have lapsed without a renewal", async || now() - killed > TTL + SECOND).await;
+    guard.check().unwrap();
+    assert_eq!(rival.mutex("order:1").try_lock().await.unwrap_err().kind(), ErrorKind::Busy);
+    let token = guard.fencing_token();
+    guard.release().await.unwrap();
+    assert!(rival.mutex("order:1").lock().await.unwrap().fencing_token() > token);
+
+    stop.store(true, Ordering::Release);
+    for worker in workers {
+        worker.await.unwrap();
+    }
+}
+
+/// The violation that the table admits: what replicas didn't get is gone, and two hold the lock. A resource that compares tokens is
+/// safe; with a counter that only counts on, it wouldn't be.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_failover_behind_a_cut_stream_lets_two_hold_a_lock_and_the_later_token_is_larger() {
+    const TTL: Duration = Duration::from_secs(30);
+    let group = SentinelGroup::start();
+    let (locks, rival) = (manager(&group, "").await, manager(&group, "").await);
+    locks.mutex("order:1").lock().await.unwrap().release().await.unwrap();
+    let count = async |server: usize| {
+        let mut connection = group.servers()[server].admin().await.unwrap();
+        redis::cmd("INCR").arg("naive").query_async::<u64>(&mut connection).await.unwrap()
+    };
+    count(0).await;
+    group.replicated("naive").await;
+
+    group.cut_replication().await;
+    let naive = count(0).await;
+    let first = locks.mutex("order:1").ttl(TTL).lock().await.unwrap();
+    let granted = now();
+    group.servers()[0].kill().unwrap();
+    let primary = group.failed_over().await;
+    let failover = now() - granted;
+    let second = rival.mutex("order:1").ttl(TTL).wait(30 * SECOND).lock().await.unwrap();
+    assert!(first.is_valid() && second.is_valid(), "both believe in it, with good reason");
+    assert_eq!(locks.guarantees().under(Fault::Failover), Promise::Violated);
+
+    // The resource has seen the later holder.
+    let mut seen = second.fencing_token();
+    assert!(first.fencing_token() < seen, "{} and {seen}", first.fencing_token());
+    assert_eq!(locks.guarantees().under(Fault::HolderPausedFenced), Promise::Fenced);
+    // The control: a resource couldn't tell two that counted on.
+    assert_eq!(count(primary).await, naive);
+
+    // The first learns of it at its next renewal.
+    let lost = tokio::time::timeout(TTL, first.lost()).await.unwrap();
+    assert_eq!(lost.kind(), ErrorKind::Lost);
+    let took = now() - granted;
+    assert!(took < TTL.mul_f64(1.1 / 3.0) + failover + SECOND, "{took:?}, of which {failover:?} failover");
+    second.check().unwrap();
+    drop(second);
+    let third = locks.mutex("order:1").wait(30 * SECOND).lock().await.unwrap();
+    assert!(third.fencing_token() > std::mem::replace(&mut seen, third.fencing_token()));
+}
+
+/// A primary that stops and goes on later as a replica: nobody has to restart anything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_primary_that_stops_is_left_and_may_come_back() {
+    let group = SentinelGroup::start();
+    let locks = manager(&group, "").await;
+    let guard = locks.mutex("order:1").ttl(15 * SECOND).lock().await.unwrap();
+    group.replicated("distlock:order:1").await;
+    group.servers()[0].pause().unwrap();
+    group.failed_over().await;
+    let other = locks.mutex("order:2").wait(20 * SECOND).lock().await.unwrap();
+    guard.check().unwrap();
+    group.servers()[0].resume().unwrap();
+    until("the old primary follows the new one", async || {
+        let role = redis::cmd("ROLE");
+        role.query_async::<redis::Value>(&mut group.servers()[0].admin().await.unwrap())
+            .await
+            .is_ok_and(|role| format!("{role:?}").contains("slave"))
+    })
+    .await;
+    other.release().await.unwrap();
+    guard.release().await.unwrap();
+    drop(locks.mutex("order:1").try_lock().await.unwrap());
+}
+
+/// Strict: a lease from before the failover is lost, also if the new primary has it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_strict_mode_ends_leases_with_the_primary_that_granted_them() {
+    let group = SentinelGroup::start();
+    let (strict, lenient) = (manager(&group, "strict_failover=on").await, manager(&group, "").await);
+    let ended = strict.mutex("order:1").ttl(10 * SECOND).lock().await.unwrap();
+    let kept = lenient.mutex("order:2").ttl(10 * SECOND).lock().await.unwrap();
+    group.replicated("distlock:order:1").await;
+    group.replicated("distlock:order:2").await;
+    // Through some renewals nothing happens.
+    let start = now();
+    until("the lease would have lapsed without a renewal", async || now() - start > 11 * SECOND).await;
+    ended.check().unwrap();
+    group.servers()[0].kill().unwrap();
+    group.failed_over().await;
+    let lost = tokio::time::timeout(10 * SECOND, ended.lost()).await.unwrap();
+    assert_eq!(lost.kind(), ErrorKind::Lost, "{lost}");
+    kept.check().unwrap();
+    // What is granted after it belongs to the new history.
+    drop(ended);
+    let again = strict.mutex("order:1").ttl(3 * SECOND).wait(20 * SECOND).lock().await.unwrap();
+    let start = now();
+    until("the lease would have lapsed without a renewal", async || now() - start > 4 * SECOND).await;
+    again.check().unwrap();
+}

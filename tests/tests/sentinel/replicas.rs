@@ -1,0 +1,82 @@
+//! Grants that count only when replicas have them.
+
+use distlock::{ErrorKind, LockManager};
+use distlock_tests::server::SentinelGroup;
+
+use super::{SECOND, manager, now, until};
+
+async fn has(group: &SentinelGroup, key: &str) -> bool {
+    let mut exists = redis::cmd("EXISTS");
+    exists.arg(key).query_async(&mut group.servers()[0].admin().await.unwrap()).await.unwrap()
+}
+
+/// Every kind of lock fails with `NOT_REPLICATED`, and nothing of it is left.
+async fn refused(group: &SentinelGroup, locks: &LockManager) {
+    for error in [
+        locks.mutex("a").lock().await.unwrap_err(),
+        locks.mutex("a").fair().lock().await.unwrap_err(),
+        locks.rw_lock("b").read().await.unwrap_err(),
+        locks.rw_lock("b").write().await.unwrap_err(),
+        locks.semaphore("c", 2).acquire().await.unwrap_err(),
+        locks.mutex_all(["d", "e"]).lock().await.unwrap_err(),
+    ] {
+        assert_eq!((error.kind(), error.code()), (ErrorKind::NotReplicated, "NOT_REPLICATED"), "{error}");
+        assert!(error.is_retryable() && error.to_string().contains("of 2 replicas"), "{error}");
+    }
+    for key in ["a", "b", "c", "d", "e"] {
+        assert!(!has(group, &format!("distlock:{key}")).await, "{key} is left");
+    }
+}
+
+/// Every kind is granted.
+async fn granted(locks: &LockManager) {
+    // Held together: kinds don't get into each other's way.
+    let _exclusive = locks.mutex("a").lock().await.unwrap();
+    let _reader = locks.rw_lock("b").read().await.unwrap();
+    let _permit = locks.semaphore("c", 2).acquire().await.unwrap();
+    let _all = locks.mutex_all(["d", "e"]).lock().await.unwrap();
+}
+
+/// Replicas that stop cost the time that was given, replicas that are gone cost nothing; with them back all is well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_grant_without_its_replicas_is_given_back() {
+    let group = SentinelGroup::start();
+    let parameters = "min_replicas=2&replica_timeout=100ms";
+    let direct = group.servers()[0].url();
+    for url in [group.url(parameters), format!("{direct}/?{parameters}")] {
+        let locks = LockManager::connect(&url).await.unwrap();
+        until("both replicas are in step", async || locks.mutex("warm").lock().await.is_ok()).await;
+        granted(&locks).await;
+        group.servers()[1].pause().unwrap();
+        refused(&group, &locks).await;
+        group.servers()[1].resume().unwrap();
+        until("the replica has caught up", async || locks.mutex("warm").lock().await.is_ok()).await;
+        group.cut_replication().await;
+        refused(&group, &locks).await;
+        let start = now();
+        let error = locks.mutex("a").lock().await.unwrap_err();
+        assert!(error.to_string().contains("0 of 2 replicas"), "{error}");
+        assert!(now() - start < SECOND, "{:?}", now() - start);
+        group.heal_replication().await;
+        until("the replicas are back", async || locks.mutex("warm").lock().await.is_ok()).await;
+        granted(&locks).await;
+    }
+}
+
+/// Many who ask at once share the questions to the replicas.
+#[tokio::test]
+async fn those_who_ask_together_share_a_confirmation() {
+    let group = SentinelGroup::start();
+    let locks = manager(&group, "min_replicas=2&replica_timeout=1s").await;
+    drop(locks.mutex("warm").lock().await.unwrap());
+    group.servers()[0].reset_stats().await.unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..64 {
+        let locks = locks.clone();
+        tasks.spawn(async move { locks.mutex(format!("order:{task}")).lock().await.unwrap() });
+    }
+    let guards = tasks.join_all().await;
+    let stats = group.servers()[0].commandstats().await.unwrap();
+    let waits = stats.get("wait").copied().unwrap_or_default();
+    assert!((1..=16).contains(&waits), "{waits} for {} grants", guards.len());
+}

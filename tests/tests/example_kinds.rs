@@ -1,4 +1,4 @@
-//! One example for each kind of lock: each judges itself, on memory and on Redis, and notices where there is no lock in common.
+//! One example for each kind of lock, and one of work that runs once: each judges itself, on memory and on Redis, and notices where there is no lock in common.
 
 use std::time::Duration;
 
@@ -59,6 +59,12 @@ async fn rate_limit_keeps_to_its_limit() {
 async fn cache_refill_happens_once_and_the_others_wait_for_it() {
     keeps_its_promise("cache-refill", "summary requests=50 refills=1").await;
     notices("cache-refill").await;
+}
+
+#[tokio::test]
+async fn consumer_does_the_work_of_each_message_once() {
+    keeps_its_promise("consumer", "summary messages=20 deliveries=60 charges=20").await;
+    notices("consumer").await;
 }
 
 #[tokio::test]

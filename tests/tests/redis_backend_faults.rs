@@ -7,8 +7,9 @@ use std::{path::Path, sync::Arc, time::Duration};
 use distlock_runtime::{
     Clock, OwnerToken, Ttl,
     backend::{
-        Applied, Backend, BackendErrorKind, Claim, ClaimOutcome, CrashPolicy, Fingerprint, RecordKey,
-        RecordLease, RecordStore, Released, Renewal, Settled, Settlement,
+        Applied, Backend, BackendErrorKind, Charge, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Quota,
+        RecordFilter, RecordKey, RecordLease, RecordScope, RecordStore, Released, Renewal, Reservation,
+        Reserved, Resolved, Settled, Settlement,
         redis::{RedisBackend, RedisOptions},
     },
 };
@@ -83,6 +84,24 @@ async fn the_least_privileged_user_suffices() {
     let foreign = open(&format!("{}?namespace=other", bench.server.url_with("locks", "secret", 0)));
     let error = foreign.try_acquire(&request("k", 1_000)).await.unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::Permission, "{error}");
+}
+
+#[tokio::test]
+async fn looking_through_records_needs_two_rights_more() {
+    let line = LEAST.trim().strip_prefix("ACL SETUSER ").unwrap().replace('\n', " ");
+    let bench = Bench::with(ServerOptions::new().user(format!("{line} +scan +hstrlen"))).await;
+    let backend = open(&bench.server.url_with("locks", "secret", 0));
+    let (scope, key) = (RecordScope::derive(&[b"tenant"]), RecordKey::derive("test", &[b"k"]));
+    let quota = Quota::new().keys(1);
+    let wanted = Reservation { scope, key, hold: Duration::from_secs(60), quota };
+    assert_eq!(backend.reserve(&wanted).await.unwrap(), Reserved::Granted);
+    records(&backend).await;
+    assert_eq!(backend.list_records(&RecordFilter::all(), 10).await.unwrap().len(), 1);
+    assert_eq!(backend.resolve(&key, None, &Settlement::Release).await.unwrap(), Resolved::Absent);
+    let charge = Charge { scope, key, bytes: 10, retain: Duration::from_secs(60) };
+    backend.charge(&charge).await.unwrap();
+    assert!(backend.purge(&scope, 10).await.unwrap().is_complete);
+    assert_eq!(bench.ask::<Vec<redis::Value>>("ACL LOG").await, []);
 }
 
 #[tokio::test]

@@ -54,6 +54,7 @@ impl Entry {
                         Problem::new(ProblemKind::ResponseNotRetained).detail(reason)
                     }
                     RecordState::Unknown => Problem::new(ProblemKind::OutcomeUnknown),
+                    RecordState::Unreadable { why } => self.unreadable(why),
                     _ => self.unreadable("the record's state is not known"),
                 },
             };

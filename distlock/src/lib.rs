@@ -101,6 +101,7 @@
 //! | [cancel safety](guide::cancel_safety) | what a dropped future leaves behind |
 //! | [blocking code](guide::blocking) | how to use it there, and why there is no second API |
 //! | [shutdown](guide::shutdown) | how a service ends in order |
+//! | [migrating](guide::migrating) | from a `SET NX` snippet, rslock, Redisson, and how both run side by side |
 //! | [testing](guide::testing) | paused time, one manager per test |
 //! | [observability](guide::observability) | metrics, spans, events, inspection |
 //!

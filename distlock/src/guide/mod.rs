@@ -30,6 +30,9 @@ pub mod idempotency {}
 #[doc = include_str!("kinds.md")]
 pub mod kinds {}
 
+#[doc = include_str!("migrating.md")]
+pub mod migrating {}
+
 #[doc = include_str!("observability.md")]
 pub mod observability {}
 

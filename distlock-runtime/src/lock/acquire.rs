@@ -9,7 +9,7 @@ use super::budget::{Budget, SINGLE_TRY};
 use super::noting::Noting;
 use super::options::{Checked, Options};
 use super::{Guard, Scope, Shared};
-use crate::backend::{Attempt, BackendError, Blocked, Grant, Mode, Turn};
+use crate::backend::{Applied, Attempt, BackendError, Blocked, Grant, Mode, Turn};
 use crate::clock::{Moment, within};
 use crate::engine::{Delivery, Driver, Engine, Hold, Place, Waiting};
 use crate::error::{ErrorKind, Holder, LockError};
@@ -235,12 +235,14 @@ async fn attempts(
     let backend = engine.backend();
     let deadline = Deadline::of(checked.ttl);
     let mut backoff = Duration::from_millis(10);
+    let mut refused = None;
     loop {
         let Some(request) = driver.request(!budget.is_single())? else { return Ok(None) };
         let patience = budget.attempt(now, deadline.min_validity());
-        let outcome = within(patience, backend.try_acquire(&request)).await.unwrap_or_else(|| {
-            Err(BackendError::unknown(format!("no reply within {} ms", patience.as_millis())))
-        });
+        let outcome = match within(patience, backend.try_acquire(&request)).await {
+            Some(outcome) => outcome,
+            None => Err(no_reply(patience, refused.as_ref())),
+        };
         now = budget.clock.now();
         driver.outcome(&outcome, now);
         let error = match outcome {
@@ -270,14 +272,22 @@ async fn attempts(
         if !error.is_transient() {
             return Err(error.into_lock_error("lock", Some(&request.key)));
         }
-        let pause = backoff.mul_f64(0.5 + fastrand::f64() / 2.0);
-        if budget.is_single() || budget.left(now) <= pause {
+        let Some(pause) = budget.pause(now, backoff.mul_f64(0.5 + fastrand::f64() / 2.0)) else {
             return Err(error.into_lock_error("lock", Some(&request.key)));
-        }
+        };
         tokio::time::sleep(pause).await;
         now = budget.clock.now();
         backoff = (backoff * 2).min(MAX_BACKOFF);
+        if error.applied() == Applied::No {
+            refused = Some(error);
+        }
     }
+}
+
+/// A last try may have no time for its reply; what the store said before is the better reason.
+fn no_reply(patience: Duration, refused: Option<&BackendError>) -> BackendError {
+    let before = refused.map(|refused| format!("; before that: {refused}")).unwrap_or_default();
+    BackendError::unknown(format!("no reply within {} ms{before}", patience.as_millis()))
 }
 
 /// Waits for the turn of a blocked attempt; `None` to ask again.

@@ -10,6 +10,9 @@ pub(super) const SINGLE_TRY: Duration = Duration::from_secs(2);
 /// The least that one command gets, even at the end of a budget.
 const LEAST_TRY: Duration = Duration::from_millis(20);
 
+/// How long before the end of a budget the last try begins: what comes back by then is still noticed.
+const LAST_TRY: Duration = Duration::from_millis(50);
+
 /// The wait budget of an acquisition, from its start.
 #[derive(Clone, Copy)]
 pub(super) struct Budget {
@@ -42,6 +45,15 @@ impl Budget {
         most.min(useful)
     }
 
+    /// How long to pause before the next try: as wanted, or until just before the end for a last one. `None`: there is no other try.
+    pub(super) fn pause(&self, now: Moment, wanted: Duration) -> Option<Duration> {
+        if self.is_single() {
+            return None;
+        }
+        let until_last = self.left(now).saturating_sub(LAST_TRY);
+        (!until_last.is_zero()).then(|| wanted.min(until_last))
+    }
+
     /// Waits until the budget is used up, but no longer than this; whether it is.
     pub(super) async fn used_up_within(&self, most: Duration) -> bool {
         tokio::time::sleep(self.left(self.clock.now()).min(most)).await;
@@ -57,5 +69,39 @@ impl Budget {
             }
             now = self.clock.now();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    /// A store that is back by then is found, whatever the pauses are.
+    #[test]
+    fn the_last_try_is_made_just_before_the_end() {
+        let started = Moment::from_nanos(1_000_000);
+        for wanted in [ms(10), ms(500), Duration::MAX] {
+            let budget = Budget { clock: Clock::System, started, wait: Wait::For(ms(2_000)) };
+            let mut now = started;
+            while let Some(pause) = budget.pause(now, wanted) {
+                assert!(!pause.is_zero() && pause <= wanted);
+                now = now + pause;
+            }
+            assert_eq!(now - started, ms(2_000) - LAST_TRY, "pauses of {wanted:?}");
+        }
+    }
+
+    #[test]
+    fn a_single_try_is_the_only_one_and_forever_has_no_last_one() {
+        let budget = |wait| Budget { clock: Clock::System, started: Moment::from_nanos(1), wait };
+        let now = Moment::from_nanos(1);
+        for wait in [Wait::None, Wait::For(Duration::ZERO), Wait::For(LAST_TRY)] {
+            assert_eq!(budget(wait).pause(now, ms(1)), None, "{wait:?}");
+        }
+        assert_eq!(budget(Wait::Forever).pause(now + ms(1 << 40), ms(500)), Some(ms(500)));
     }
 }

@@ -196,11 +196,11 @@ impl Latch {
                 Ok(output) => return Ok(output),
                 Err(error) => error,
             };
-            let pause = backoff.mul_f64(0.5 + fastrand::f64() / 2.0);
-            if !error.is_transient() || budget.left(budget.clock.now()) <= pause {
-                return Err(error.into_lock_error(operation, Some(&spec.key)));
+            let wanted = backoff.mul_f64(0.5 + fastrand::f64() / 2.0);
+            match budget.pause(budget.clock.now(), wanted) {
+                Some(pause) if error.is_transient() => tokio::time::sleep(pause).await,
+                _ => return Err(error.into_lock_error(operation, Some(&spec.key))),
             }
-            tokio::time::sleep(pause).await;
             backoff = (backoff * 2).min(BACKOFF.1);
         }
     }

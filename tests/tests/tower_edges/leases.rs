@@ -211,8 +211,9 @@ async fn a_recovery_is_asked_once_before_anything_runs_again(store: Store) {
 
 /// It died under the rule of an earlier deployment: the next one takes it over all the same, and no other request does.
 async fn what_died_under_a_former_fingerprint_rule_is_taken_over(store: Store) {
-    died(&store, "k").await;
+    // First, since a store in memory goes with its last manager.
     let (locks, runs) = (store.manager().await, Runs::open());
+    died(&store, "k").await;
     let rule = FingerprintRule::json_fields(["/amount"]);
     let takeover = builder(&locks).lease(LEASE).fingerprint(rule).after_crash(CrashPolicy::Takeover);
     let app = app(&runs, takeover);

@@ -52,6 +52,28 @@ async fn a_store_that_is_away_lets_requests_run_only_where_the_route_says_so() {
     assert_eq!(unprotected.text(), "run 1");
 }
 
+/// Where the route goes on without the store: not for a request that has seen another execution of its own before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_seen_an_execution_in_flight_never_runs_unprotected() {
+    let (locks, store) = faulty().await;
+    let runs = Runs::gated();
+    let app = app(&runs, builder(&locks).store_down(StoreDown::RunUnprotected));
+    let sent = || {
+        let app = app.clone();
+        tokio::spawn(async move { ask(&app, keyed("/pay", "k", "")).await })
+    };
+    let first = sent();
+    runs.reached(1).await;
+    // The repeat's first look goes through, all others fail.
+    store.pass(Call::Claim);
+    store.always(Call::Claim, Fault::Refuse(BackendErrorKind::Unavailable));
+    sent().await.unwrap().assert_problem(503, "store-unavailable");
+    assert_eq!(runs.total(), 1);
+    store.heal();
+    runs.let_go(1);
+    assert_eq!(first.await.unwrap().text(), "run 1");
+}
+
 /// The answer said that nothing happened, and the store is away when that is to be noted: the caller gets the answer, and the claim is given
 /// back as soon as the store is there again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -32,6 +32,15 @@ impl RedisServer {
             .context("connect as admin")
     }
 
+    /// Whether database 0 has this key.
+    ///
+    /// # Errors
+    /// When the server doesn't answer.
+    pub async fn has(&self, key: &str) -> anyhow::Result<bool> {
+        let mut exists = redis::cmd("EXISTS");
+        Ok(exists.arg(key).query_async(&mut self.admin().await?).await?)
+    }
+
     /// The names of all keys in all databases, sorted.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Failovers: of a primary that is killed, or that stops.
+//! Failovers: of a primary that is killed, that stops, and that is replaced as planned.
 
 use std::{
     sync::{
@@ -9,7 +9,7 @@ use std::{
 };
 
 use distlock::{ErrorKind, Fault, LockManager, Promise};
-use distlock_tests::server::SentinelGroup;
+use distlock_tests::server::{GROUP, SentinelGroup};
 
 use super::{SECOND, manager, now, until};
 
@@ -136,6 +136,33 @@ async fn fault_a_primary_that_stops_is_left_and_may_come_back() {
     other.release().await.unwrap();
     guard.release().await.unwrap();
     drop(locks.mutex("order:1").try_lock().await.unwrap());
+}
+
+/// A planned failover: the old primary takes writes for up to ten seconds more, and is left long before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_planned_failover_is_noticed_while_the_old_primary_still_takes_writes() {
+    let group = SentinelGroup::start();
+    let locks = manager(&group, "").await;
+    let guard = locks.mutex("order:1").ttl(10 * SECOND).lock().await.unwrap();
+    group.replicated("distlock:order:1").await;
+    let mut failover = redis::cmd("SENTINEL");
+    failover.arg("FAILOVER").arg(GROUP);
+    failover.exec_async(&mut group.sentinels()[0].admin().await.unwrap()).await.unwrap();
+    let started = now();
+    let primary = group.failed_over().await;
+    let switched = now();
+    until("new locks are where the new primary is", async || {
+        let other = locks.mutex("order:2").wait(20 * SECOND).lock().await.unwrap();
+        let exists = group.servers()[primary].has("distlock:order:2").await.unwrap();
+        drop(other);
+        exists
+    })
+    .await;
+    assert!(now() - switched < 5 * SECOND, "{:?}", now() - switched);
+    until("the lease would have lapsed without a renewal", async || now() - started > 12 * SECOND).await;
+    guard.check().unwrap();
+    // Confirmed: the new primary has it too.
+    guard.release().await.unwrap();
 }
 
 /// Strict: a lease from before the failover is lost, also if the new primary has it.

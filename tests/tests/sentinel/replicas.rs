@@ -1,14 +1,9 @@
 //! Grants that count only when replicas have them.
 
-use distlock::{ErrorKind, LockManager};
+use distlock::{ErrorKind, LockError, LockManager};
 use distlock_tests::server::SentinelGroup;
 
 use super::{SECOND, manager, now, until};
-
-async fn has(group: &SentinelGroup, key: &str) -> bool {
-    let mut exists = redis::cmd("EXISTS");
-    exists.arg(key).query_async(&mut group.servers()[0].admin().await.unwrap()).await.unwrap()
-}
 
 /// Every kind of lock fails with `NOT_REPLICATED`, and nothing of it is left.
 async fn refused(group: &SentinelGroup, locks: &LockManager) {
@@ -24,7 +19,7 @@ async fn refused(group: &SentinelGroup, locks: &LockManager) {
         assert!(error.is_retryable() && error.to_string().contains("of 2 replicas"), "{error}");
     }
     for key in ["a", "b", "c", "d", "e"] {
-        assert!(!has(group, &format!("distlock:{key}")).await, "{key} is left");
+        assert!(!group.servers()[0].has(&format!("distlock:{key}")).await.unwrap(), "{key} is left");
     }
 }
 
@@ -35,6 +30,30 @@ async fn granted(locks: &LockManager) {
     let _reader = locks.rw_lock("b").read().await.unwrap();
     let _permit = locks.semaphore("c", 2).acquire().await.unwrap();
     let _all = locks.mutex_all(["d", "e"]).lock().await.unwrap();
+}
+
+/// A reader doesn't become a writer without replicas, and stays a reader. An execution doesn't begin.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_conversions_and_claims_need_replicas_too() {
+    let group = SentinelGroup::start();
+    let locks = manager(&group, "min_replicas=2&replica_timeout=100ms").await;
+    until("both replicas are in step", async || locks.mutex("warm").lock().await.is_ok()).await;
+    let reader = locks.rw_lock("b").read().await.unwrap();
+    group.cut_replication().await;
+    let refused = reader.try_upgrade().await.unwrap_err();
+    assert_eq!(refused.error.kind(), ErrorKind::NotReplicated, "{}", refused.error);
+    refused.guard.check().unwrap();
+    let error = run(&locks).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotReplicated, "{error}");
+    group.heal_replication().await;
+    // Somebody else still reads beside it: it hasn't become a writer.
+    until("the replicas are back", async || locks.rw_lock("b").try_read().await.is_ok()).await;
+    assert_eq!(run(&locks).await.unwrap(), 7);
+}
+
+/// An execution under a key of its own.
+async fn run(locks: &LockManager) -> Result<u32, LockError> {
+    locks.idempotent("payment:1").run(async { Ok(7) }).await
 }
 
 /// Replicas that stop cost the time that was given, replicas that are gone cost nothing; with them back all is well.

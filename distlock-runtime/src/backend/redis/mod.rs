@@ -190,7 +190,10 @@ impl Backend for RedisBackend {
     }
 
     async fn convert(&self, lease: &LeaseHandle, to: Mode) -> Result<Attempt, BackendError> {
-        self.change(lease, to).await
+        match &self.standby {
+            None => self.change(lease, to).await,
+            Some(standby) => Box::pin(self.change_kept(standby, lease, to)).await,
+        }
     }
 
     async fn resize(&self, key: &LockKey, limit: u32) -> Result<bool, BackendError> {
@@ -207,7 +210,7 @@ impl Backend for RedisBackend {
     }
 
     async fn serve(&self) {
-        self.listen().await;
+        tokio::join!(self.listen(), self.connections.follow());
     }
 
     fn waits(self: Arc<Self>) -> Option<Arc<dyn WaitBoard>> {

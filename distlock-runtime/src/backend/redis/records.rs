@@ -28,37 +28,10 @@ const WATCHERS: usize = 32;
 #[async_trait]
 impl RecordStore for RedisBackend {
     async fn claim(&self, claim: &Claim) -> Result<ClaimOutcome, BackendError> {
-        let record = self.namespace.record(&claim.key);
-        let counter = self.namespace.record_counter(&record);
-        let owner = claim.owner.to_hex();
-        let withdrawal = self.namespace.record_withdrawal(&record, &owner);
-        let (fingerprint, note) = (written(claim.fingerprint), claim.note.to_text());
-        let policy = match claim.after_crash {
-            CrashPolicy::Reject => "reject",
-            CrashPolicy::Takeover => "takeover",
-        };
-        let reply = self
-            .connections
-            .run(self.drawing(&script::RECORD_CLAIM), || {
-                let mut call = self.drawing(&script::RECORD_CLAIM).call(3, 6, 576 + note.len());
-                call.arg(&record).arg(&counter).arg(&withdrawal).arg(&owner).arg(&fingerprint);
-                call.arg(claim.lease.as_millis()).arg(policy).arg(kept(claim.retain)).arg(&note);
-                call
-            })
-            .await?;
-        if let Value::Array(parts) = &reply.value
-            && let [Value::Int(1), Value::Int(fence), Value::Int(taken_over)] = parts[..]
-        {
-            let fence = FencingToken::new(fence.unsigned_abs());
-            return Ok(ClaimOutcome::Claimed { sent: reply.sent, fence, taken_over: taken_over == 1 });
+        match &self.standby {
+            None => self.claim_record(claim).await,
+            Some(standby) => Box::pin(self.claim_kept(standby, claim)).await,
         }
-        if reply.value == Value::Int(-1) {
-            return Err(BackendError::refused(
-                crate::backend::BackendErrorKind::Script,
-                "this claim was withdrawn before; claim anew",
-            ));
-        }
-        present("claim", reply.value).map(ClaimOutcome::Present)
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<(), BackendError> {
@@ -179,6 +152,42 @@ impl RecordStore for RedisBackend {
     async fn changed(&self, key: &RecordKey, at_most: Duration) {
         // Whoever wants to know asks the store itself afterwards.
         let _ = tokio::time::timeout(at_most, self.settled_or_lapsed(key)).await;
+    }
+}
+
+impl RedisBackend {
+    pub(super) async fn claim_record(&self, claim: &Claim) -> Result<ClaimOutcome, BackendError> {
+        let record = self.namespace.record(&claim.key);
+        let counter = self.namespace.record_counter(&record);
+        let owner = claim.owner.to_hex();
+        let withdrawal = self.namespace.record_withdrawal(&record, &owner);
+        let (fingerprint, note) = (written(claim.fingerprint), claim.note.to_text());
+        let policy = match claim.after_crash {
+            CrashPolicy::Reject => "reject",
+            CrashPolicy::Takeover => "takeover",
+        };
+        let reply = self
+            .connections
+            .run(self.drawing(&script::RECORD_CLAIM), || {
+                let mut call = self.drawing(&script::RECORD_CLAIM).call(3, 6, 576 + note.len());
+                call.arg(&record).arg(&counter).arg(&withdrawal).arg(&owner).arg(&fingerprint);
+                call.arg(claim.lease.as_millis()).arg(policy).arg(kept(claim.retain)).arg(&note);
+                call
+            })
+            .await?;
+        if let Value::Array(parts) = &reply.value
+            && let [Value::Int(1), Value::Int(fence), Value::Int(taken_over)] = parts[..]
+        {
+            let fence = FencingToken::new(fence.unsigned_abs());
+            return Ok(ClaimOutcome::Claimed { sent: reply.sent, fence, taken_over: taken_over == 1 });
+        }
+        if reply.value == Value::Int(-1) {
+            return Err(BackendError::refused(
+                crate::backend::BackendErrorKind::Script,
+                "this claim was withdrawn before; claim anew",
+            ));
+        }
+        present("claim", reply.value).map(ClaimOutcome::Present)
     }
 }
 

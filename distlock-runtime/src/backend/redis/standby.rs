@@ -9,7 +9,8 @@ use super::RedisBackend;
 use super::connection::{Lane, replication_id};
 use super::replicated::Replication;
 use crate::backend::{
-    AcquireRequest, Applied, Attempt, AttemptAll, BackendError, BackendErrorKind, LeaseHandle, Renewal,
+    AcquireRequest, Applied, Attempt, AttemptAll, BackendError, BackendErrorKind, Claim, ClaimOutcome,
+    LeaseHandle, Mode, RecordStore as _, Renewal,
 };
 use crate::clock::{Clock, Moment};
 use crate::token::OwnerToken;
@@ -63,6 +64,28 @@ impl RedisBackend {
         let attempt = self.attempt_all(requests).await?;
         if matches!(attempt, AttemptAll::Granted(_)) {
             self.keep(standby, &lane, requests).await?;
+        }
+        Ok(attempt)
+    }
+
+    /// To more than it was: what isn't confirmed is taken back. What replicas have of a lease that became less is on the safe side.
+    pub(super) async fn change_kept(
+        &self,
+        standby: &Standby,
+        lease: &LeaseHandle,
+        to: Mode,
+    ) -> Result<Attempt, BackendError> {
+        let lane = self.connections.lane().await?;
+        let attempt = self.change(lease, to).await?;
+        if to == Mode::Write
+            && matches!(attempt, Attempt::Granted(_))
+            && let Err(failure) = self.confirmed(standby, &lane).await
+        {
+            let back = LeaseHandle { mode: to, ..lease.clone() };
+            return Err(match self.change(&back, lease.mode).await {
+                Ok(Attempt::Granted(_)) => failure,
+                _ => failure.with_open_outcome(),
+            });
         }
         Ok(attempt)
     }
@@ -151,6 +174,25 @@ impl RedisBackend {
     }
 }
 
+impl RedisBackend {
+    /// A claim counts when replicas have it: else a repeat could run the same work on a new primary.
+    pub(super) async fn claim_kept(
+        &self,
+        standby: &Standby,
+        claim: &Claim,
+    ) -> Result<ClaimOutcome, BackendError> {
+        let lane = self.connections.lane().await?;
+        let outcome = self.claim_record(claim).await?;
+        if matches!(outcome, ClaimOutcome::Claimed { .. })
+            && let Err(failure) = self.confirmed(standby, &lane).await
+        {
+            let withdrawn = self.withdraw(claim).await;
+            return Err(if withdrawn.is_ok() { failure } else { failure.with_open_outcome() });
+        }
+        Ok(outcome)
+    }
+}
+
 /// In which history of writes each lease was granted.
 #[derive(Default)]
 struct Lineage(Mutex<HashMap<OwnerToken, Origin>>);
@@ -195,7 +237,6 @@ impl fmt::Debug for Lineage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::Mode;
     use crate::key::LockKey;
     use crate::ttl::Ttl;
 

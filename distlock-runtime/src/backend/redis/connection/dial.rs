@@ -96,6 +96,13 @@ impl Dialer {
         self.limit
     }
 
+    pub(super) fn sentinels(&self) -> Option<&Sentinels> {
+        match &self.route {
+            Route::Server(_) => None,
+            Route::Primary(sentinels) => Some(sentinels),
+        }
+    }
+
     /// How many connections were opened so far.
     pub(super) fn opened(&self) -> u64 {
         self.opened.load(Ordering::Acquire)
@@ -167,7 +174,10 @@ impl Dialer {
                 Err(failure) => Err(failure),
             };
             match reached {
-                Ok(lane) => return Ok(Found::Primary(lane)),
+                Ok(lane) => {
+                    lane.set_place(address);
+                    return Ok(Found::Primary(lane));
+                }
                 Err(failure) if failure.kind() != BackendErrorKind::Unavailable => return Err(failure),
                 Err(failure) => not_now = Some(failure),
             }

@@ -64,6 +64,7 @@ pub(in super::super) struct Lane {
     receives_pushes: bool,
     confirmations: Confirmations,
     history: OnceLock<String>,
+    place: OnceLock<String>,
 }
 
 /// What lane and batcher share.
@@ -106,6 +107,7 @@ impl Lane {
             receives_pushes,
             confirmations: Confirmations::default(),
             history: OnceLock::new(),
+            place: OnceLock::new(),
         })
     }
 
@@ -131,6 +133,16 @@ impl Lane {
     pub(super) fn set_history(&self, id: String) {
         // Asked once, before anybody has the lane.
         let _ = self.history.set(id);
+    }
+
+    /// Where it leads to, if that was looked for.
+    pub(super) fn place(&self) -> Option<&str> {
+        self.place.get().map(String::as_str)
+    }
+
+    pub(super) fn set_place(&self, place: String) {
+        // Once, as the history.
+        let _ = self.place.set(place);
     }
 
     /// Subscribes to a channel.

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `dial` | opening one connection |
 //! | `primary` | finding the primary through its Sentinels |
+//! | `follow` | noticing that another server is the primary now |
 //! | `confirm` | what replicas have of the writes of a connection |
 //! | `lane` | one connection and the rule which commands go straight through |
 //! | `batch` | the task that sends what is ready as one pipeline |
@@ -16,6 +17,7 @@ mod batch;
 mod breaker;
 mod confirm;
 mod dial;
+mod follow;
 mod lane;
 mod primary;
 mod retirement;

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, Value};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, Value};
 
 use super::super::error;
 use crate::backend::{BackendError, BackendErrorKind};
@@ -38,19 +39,28 @@ impl Sentinels {
         (0..count).map(move |step| (first + step) % count)
     }
 
+    /// A connection to one of them.
+    pub(super) async fn connect(
+        &self,
+        index: usize,
+        limit: Duration,
+    ) -> redis::RedisResult<MultiplexedConnection> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(limit))
+            .set_response_timeout(Some(limit));
+        Client::open(self.at[index].clone())?.get_multiplexed_async_connection_with_config(&config).await
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Asks one of them where the primary is.
     pub(super) async fn ask(&self, index: usize, limit: Duration) -> Result<Answer, BackendError> {
-        let info = &self.at[index];
-        let address = Address(info.addr()).to_string();
+        let address = Address(self.at[index].addr()).to_string();
         let question = async {
-            let config = AsyncConnectionConfig::new()
-                .set_connection_timeout(Some(limit))
-                .set_response_timeout(Some(limit));
-            let client = Client::open(info.clone())?;
-            let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-            let mut ask = redis::cmd("SENTINEL");
-            ask.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
-            ask.query_async::<Value>(&mut connection).await
+            let mut connection = self.connect(index, limit).await?;
+            where_is(&self.name).query_async::<Value>(&mut connection).await
         };
         let reply = tokio::time::timeout(limit, question).await.map_err(|_| {
             let text = format!("no answer from the Sentinel at {address} within {} ms", limit.as_millis());
@@ -78,6 +88,13 @@ impl Sentinels {
         let text = format!("no Sentinel that answers watches a primary named \"{}\"", self.name);
         BackendError::refused(BackendErrorKind::Config, text)
     }
+}
+
+/// The question where the primary of this name is.
+pub(super) fn where_is(name: &str) -> Cmd {
+    let mut ask = redis::cmd("SENTINEL");
+    ask.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
+    ask
 }
 
 /// The same at another place.

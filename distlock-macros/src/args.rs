@@ -6,6 +6,7 @@ use proc_macro2::Span;
 use syn::parse::ParseStream;
 use syn::{Error, Expr, Ident, Path, Result};
 
+use crate::constant;
 use crate::count::Count;
 use crate::duration::Length;
 use crate::errors::Errors;
@@ -79,7 +80,7 @@ impl Arguments for Args {
             "write" => args.write = flag(name, input)?,
             "permits" => args.permits = Some(Count::parse("permits", expr(name, input)?)?),
             "weight" => args.weight = Some(Count::parse("weight", expr(name, input)?)?),
-            "owner" => args.owner = Some(expr(name, input)?),
+            "owner" => args.owner = Some(constant::expr(name, expr(name, input)?)?),
             "on_lost" => args.on_lost = Some(OnLost::parse(&expr(name, input)?)?),
             "on_busy" => args.on_busy = Some(OnBusy::parse(expr(name, input)?)?),
             "on_error" => args.on_error = Some(expr(name, input)?),

@@ -7,6 +7,7 @@ use syn::{Error, Path, Result, parse_quote};
 
 use crate::boxed::{self, BoxedBody, Unfit};
 use crate::braces;
+use crate::constant;
 use crate::item::{AnnotatedFn, Name};
 use crate::keys::Keys;
 use crate::mentions::Mentions;
@@ -118,6 +119,7 @@ impl<A: Attribute> Expansion<'_, A> {
         for (literal, template) in keys.templates() {
             braces::check(literal, template, params)?;
         }
+        constant::check_keys(keys, params)?;
         args.around(body, &Function { name: function, keys, params, private, ret })
     }
 

@@ -6,6 +6,7 @@
 mod args;
 mod boxed;
 mod braces;
+mod constant;
 mod count;
 mod duration;
 mod errors;

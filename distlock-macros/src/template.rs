@@ -117,7 +117,7 @@ fn may_be_in_a_value(c: char) -> bool {
 }
 
 impl Placeholder {
-    fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let path = text.trim();
         if path.is_empty() {
             return Err("`<>` names no argument; write `<id>`, or `<<` for a plain `<`".into());

@@ -5,6 +5,7 @@ use syn::parse::ParseStream;
 use syn::{Error, Expr, Ident, Path, Result};
 
 use super::values::{AfterCrash, Fate, OnFailure};
+use crate::constant;
 use crate::duration::Length;
 use crate::errors::Errors;
 use crate::keys::Keys;
@@ -58,8 +59,8 @@ impl Arguments for IdempotentArgs {
             "retain" => self.retain = Some(Length::retain(expr(name, input)?)?),
             "lease" => self.lease = Some(Length::lease(expr(name, input)?)?),
             "wait" => self.wait = Some(bounded(expr(name, input)?)?),
-            "fingerprint" => self.fingerprint = Some(expr(name, input)?),
-            "scope" => self.scope = Some(expr(name, input)?),
+            "fingerprint" => self.fingerprint = Some(constant::expr(name, expr(name, input)?)?),
+            "scope" => self.scope = Some(constant::expr(name, expr(name, input)?)?),
             "after_crash" => self.after_crash = Some(AfterCrash::parse(&expr(name, input)?)?),
             "on_failure" => self.on_failure = Some(OnFailure::parse(&expr(name, input)?)?),
             "on_cancel" => self.on_cancel = Some(Fate::on_cancel(&expr(name, input)?)?),

@@ -5,6 +5,7 @@ use quote::{quote, quote_spanned};
 use syn::parse::{ParseStream, Parser};
 use syn::{Error, Expr, Path, Result, Token};
 
+use crate::braces;
 use crate::keys::Key;
 use crate::private::Private;
 use crate::render;
@@ -29,6 +30,9 @@ fn read(input: ParseStream<'_>) -> Result<(Path, Key)> {
         return Err(Error::new(Span::call_site(), USAGE));
     }
     let key = Key::parse(input.parse::<Expr>()?, USAGE)?;
+    if let Key::Template(literal, template) = &key {
+        braces::check_local(literal, template)?;
+    }
     input.parse::<Option<Token![,]>>()?;
     if !input.is_empty() {
         return Err(input.error("`assert_held!` takes one key; write an `assert_held!` for each"));

@@ -23,4 +23,10 @@ fn main() {
     assert_held!("order:<order>");
     assert_held!("order:<order.id>", "stock");
     assert_held!(order.id);
+    assert_held!("order:{id}");
+    assert_held!("order:{order.id}");
+    assert_held!("<order.id>:{}");
+    // These are right.
+    assert_held!("{orders}:<order.id>");
+    assert_held!(String::from("{orders}:all"));
 }

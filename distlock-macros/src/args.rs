@@ -65,12 +65,18 @@ pub(crate) struct Args {
 
 impl Arguments for Args {
     const KNOWN: &'static [&'static str] = KNOWN;
+    const ELSEWHERE: &'static [(&'static str, &'static str)] = &[("lease", "`ttl`"), ("timeout", "`wait`")];
     const EXAMPLE: &'static str = "expected an argument such as `key = \"order:<id>\"` or `reentrant`";
 
     fn value(&mut self, name: &Ident, input: ParseStream<'_>) -> Result<()> {
         let args = self;
         match name.to_string().as_str() {
-            "key" => args.keys = Some(Keys::one(expr(name, input)?)?),
+            "key" => {
+                args.keys = Some(Keys::one(
+                    expr(name, input)?,
+                    "`key` takes one key; for several write `keys = […]`",
+                )?)
+            }
             "keys" => args.keys = Some(Keys::several(expr(name, input)?)?),
             "ttl" => args.ttl = Some(Length::ttl(expr(name, input)?)?),
             "wait" => args.wait = Some(Wait::parse(expr(name, input)?)?),

@@ -34,9 +34,12 @@ impl Key {
 }
 
 impl Keys {
-    /// `key = …`
-    pub(crate) fn one(value: Expr) -> Result<Self> {
+    /// `key = …`; `several` is what is said about a list.
+    pub(crate) fn one(value: Expr, several: &str) -> Result<Self> {
         let usage = "`key` takes a template in quotes, as in `key = \"order:<id>\"`, or an expression";
+        if let Expr::Array(_) = value {
+            return Err(Error::new_spanned(value, several));
+        }
         Key::parse(value, usage).map(Self::One)
     }
 

@@ -11,6 +11,8 @@ use crate::suggest::nearest;
 /// The arguments of one attribute. Those that failed their check are as if they weren't there, and have left an error.
 pub(crate) trait Arguments: Default {
     const KNOWN: &'static [&'static str];
+    /// Names that other tools have, and what is meant by them here.
+    const ELSEWHERE: &'static [(&'static str, &'static str)];
     /// An argument as it may be, for what is none.
     const EXAMPLE: &'static str;
 
@@ -69,7 +71,7 @@ impl<A: Arguments> Reader<A> {
             return Err(input.error(A::EXAMPLE));
         };
         if !A::KNOWN.iter().any(|known| name == known) {
-            return Err(unknown(&name, A::KNOWN));
+            return Err(unknown(&name, A::KNOWN, A::ELSEWHERE));
         }
         if self.given.contains(&name) {
             return Err(Error::new(name.span(), format!("`{name}` is given twice; leave one of them out")));
@@ -108,10 +110,12 @@ pub(crate) fn krate(name: &Ident, input: ParseStream<'_>) -> Result<Path> {
     })
 }
 
-fn unknown(name: &Ident, known: &[&str]) -> Error {
+fn unknown(name: &Ident, known: &[&str], elsewhere: &[(&str, &str)]) -> Error {
     let text = name.to_string();
-    let hint = match nearest(&text, known.iter().copied()) {
-        Some(near) => format!("did you mean `{near}`?"),
+    let meant = elsewhere.iter().find(|(name, _)| *name == text).map(|(_, meant)| (*meant).to_owned());
+    let near = || nearest(&text, known.iter().copied()).map(|near| format!("`{near}`"));
+    let hint = match meant.or_else(near) {
+        Some(meant) => format!("did you mean {meant}?"),
         None => format!("the arguments are `{}`", known.join("`, `")),
     };
     Error::new(name.span(), format!("unknown argument `{text}`; {hint}"))

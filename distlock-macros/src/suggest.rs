@@ -2,7 +2,7 @@
 
 /// The candidate that `wrong` is most likely a slip of, if one is near enough.
 pub(crate) fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = wrong.chars().count().div_ceil(3).max(1);
+    let limit = (wrong.chars().count() / 3).max(1);
     candidates
         .into_iter()
         .map(|candidate| (distance(wrong, candidate), candidate))
@@ -43,6 +43,7 @@ mod tests {
         assert_eq!(nearest("re_entrant", names), Some("reentrant"));
         assert_eq!(nearest("maxhold", names), Some("max_hold"));
         assert_eq!(nearest("colour", names), None);
+        assert_eq!(nearest("fair", names), None);
         assert_eq!(nearest("", names), None);
     }
 }

@@ -50,12 +50,21 @@ impl Arguments for IdempotentArgs {
         "locks",
         "crate",
     ];
+    const ELSEWHERE: &'static [(&'static str, &'static str)] = &[
+        ("ttl", "`lease` (how long the claim lives) or `retain` (how long the value is kept)"),
+        ("timeout", "`wait`"),
+    ];
     const EXAMPLE: &'static str =
         "expected an argument such as `key = \"payment:<id>\"` or `retain = \"24h\"`";
 
     fn value(&mut self, name: &Ident, input: ParseStream<'_>) -> Result<()> {
         match name.to_string().as_str() {
-            "key" => self.key = Some(Keys::one(expr(name, input)?)?),
+            "key" => {
+                self.key = Some(Keys::one(
+                    expr(name, input)?,
+                    "`key` takes one key; put what names the operation into one template, as in `key = \"<tenant>/payment:<id>\"`",
+                )?)
+            }
             "retain" => self.retain = Some(Length::retain(expr(name, input)?)?),
             "lease" => self.lease = Some(Length::lease(expr(name, input)?)?),
             "wait" => self.wait = Some(bounded(expr(name, input)?)?),

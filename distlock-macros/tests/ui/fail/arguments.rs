@@ -96,6 +96,16 @@ async fn several(order: u64) -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = ["a", "b"])]
+async fn several_as_key() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "order", timeout = "5s", lease = "30s")]
+async fn called_otherwise_elsewhere() -> Result<(), LockError> {
+    Ok(())
+}
+
 fn main() {
     // The functions are all there: nothing but the mistakes themselves is reported.
     let _ = (no_arguments(), no_key(), unnamed_key(), number_as_key(), misspelt(), unknown(), doubled(), several(1));

@@ -16,6 +16,11 @@ async fn of_the_other_attribute(id: u64) -> Result<u64, LockError> {
     Ok(id)
 }
 
+#[idempotent(key = ["payment", "refund"], timeout = "5s", fair)]
+async fn several_keys(id: u64) -> Result<u64, LockError> {
+    Ok(id)
+}
+
 #[idempotent(key = "payment:<it>")]
 async fn unknown_placeholder(id: u64) -> Result<u64, LockError> {
     Ok(id)

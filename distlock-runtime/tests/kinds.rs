@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use distlock_runtime::testkit::memory_paused;
+use distlock_runtime::testkit::{memory_paused, paused};
 use distlock_runtime::{ErrorKind, LockManager};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -219,4 +219,61 @@ async fn work_of_a_lead_that_is_lost_is_stopped_and_begun_anew() {
     let report = locks.shutdown(Duration::ZERO).await;
     assert_eq!(report.left.len(), 1, "the lead was still held");
     assert_eq!(candidate.elected().await.unwrap_err().kind(), ErrorKind::Shutdown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_of_every_kind_are_bounded() {
+    let locks = paused(LockManager::builder().max_waiters(2, 4));
+    let wait = Duration::from_secs(1);
+    let fair = locks.mutex("fair").fair().lock().await.unwrap();
+    let permit = locks.semaphore("permits", 1).acquire().await.unwrap();
+    let writer = locks.rw_lock("rw").write().await.unwrap();
+    let owner = locks.mutex("owned").owner("one").lock().await.unwrap();
+    for kind in ["fair", "permits", "rw", "owned"] {
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..6 {
+            let locks = locks.clone();
+            tasks.spawn(async move {
+                match kind {
+                    "fair" => locks.mutex(kind).fair().wait(wait).lock().await.map(drop),
+                    "permits" => locks.semaphore(kind, 1).wait(wait).acquire().await.map(drop),
+                    "rw" => locks.rw_lock(kind).wait(wait).read().await.map(drop),
+                    _ => locks.mutex(kind).owner("two").wait(wait).lock().await.map(drop),
+                }
+                .unwrap_err()
+                .kind()
+            });
+        }
+        let outcomes = tasks.join_all().await;
+        let refused = outcomes.iter().filter(|kind| **kind == ErrorKind::TooManyWaiters).count();
+        let waited = outcomes.iter().filter(|kind| **kind == ErrorKind::Timeout).count();
+        assert_eq!((refused, waited), (4, 2), "{kind}");
+    }
+    drop((fair, permit, writer, owner));
+    // Nobody is counted any more, and who needn't wait never is.
+    let mut permits = Vec::new();
+    for _ in 0..5 {
+        permits.push(locks.semaphore("wide", 5).acquire().await.unwrap());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_outlives_its_hold_closes_no_circle() {
+    let locks = memory_paused();
+    let second = Duration::from_secs(1);
+    let b = locks.mutex("b").lock().await.unwrap();
+    let a = locks.mutex("a").lock().await.unwrap();
+    let waiting = locks.mutex("b").wait(10 * second);
+    let outlives = a.run(async { tokio::spawn(locks.inherit(waiting.lock())) }).await.unwrap();
+    tokio::time::sleep(second).await;
+    a.release().await.unwrap();
+    let other = locks.mutex("a").lock().await.unwrap();
+    tokio::spawn(async move {
+        tokio::time::sleep(second).await;
+        drop(other);
+    });
+    // The task that waits for b was started under a, and isn't under it any more.
+    let a = b.run(locks.mutex("a").wait(5 * second).lock()).await.unwrap().unwrap();
+    drop((a, b));
+    drop(outlives.await.unwrap().unwrap());
 }

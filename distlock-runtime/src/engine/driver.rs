@@ -24,6 +24,8 @@ pub(crate) struct Driver {
     /// The slot may have an error noted, by this driver or by the one before.
     troubled: bool,
     finished: bool,
+    /// Counted as one that stands in the store's line by itself.
+    in_line: bool,
 }
 
 impl Driver {
@@ -35,7 +37,7 @@ impl Driver {
         ticket: Option<Ticket>,
         troubled: bool,
     ) -> Self {
-        Self { engine, key, seat, ask, ticket, troubled, finished: false }
+        Self { engine, key, seat, ask, ticket, troubled, finished: false, in_line: false }
     }
 
     /// The next command to send; `None` if another task has the turn now, because this one wasn't polled for too long. From here
@@ -89,6 +91,14 @@ impl Driver {
         }
     }
 
+    /// It has to wait. False if too many tasks of this process do already; those behind a driver are counted where they wait.
+    pub(crate) fn waits(&mut self) -> bool {
+        if self.seat.is_some() || std::mem::replace(&mut self.in_line, true) {
+            return true;
+        }
+        self.engine.stand_alone(&self.key)
+    }
+
     /// Undo the attempt at the store and start the next one afresh.
     pub(crate) fn start_over(&mut self) {
         if let Some(ticket) = self.ticket
@@ -140,6 +150,9 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
+        if self.in_line {
+            self.engine.leave_alone(&self.key);
+        }
         if self.finished {
             return;
         }

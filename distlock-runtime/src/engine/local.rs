@@ -86,6 +86,8 @@ struct Shard {
     troubles: HashMap<LockKey, BackendError, RandomState>,
     /// Who of another process was in the way when the store was last asked, and when that was.
     elsewhere: HashMap<LockKey, (Holder, Moment), RandomState>,
+    /// How many tasks stand in the store's line by themselves.
+    alone: HashMap<LockKey, usize, RandomState>,
 }
 
 struct Slot {
@@ -239,6 +241,27 @@ impl Engine {
                 Ok(Place::Wait(waiting))
             }
             _ => Ok(Place::Drive(Driver::new(engine, key, Some(seat), ask, None, false))),
+        }
+    }
+
+    /// One more task stands in the store's line by itself. False if too many wait already.
+    pub(super) fn stand_alone(&self, key: &LockKey) -> bool {
+        let in_all = self.waiting.fetch_add(1, Ordering::AcqRel);
+        let mut shard = self.queues.shard(key);
+        let here = shard.alone.entry(key.clone()).or_default();
+        *here += 1;
+        in_all < self.limits.waiters && *here <= self.limits.waiters_per_key
+    }
+
+    /// One of them doesn't any more.
+    pub(super) fn leave_alone(&self, key: &LockKey) {
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        let mut shard = self.queues.shard(key);
+        if let Some(here) = shard.alone.get_mut(key) {
+            *here -= 1;
+            if *here == 0 {
+                shard.alone.remove(key);
+            }
         }
     }
 

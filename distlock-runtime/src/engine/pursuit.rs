@@ -10,7 +10,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Engine, Lease};
+use super::{Engine, View};
 use crate::backend::{BackendError, HolderWait, PublishedWait, WaitBoard};
 use crate::error::LockError;
 use crate::key::LockKey;
@@ -45,16 +45,22 @@ pub(crate) async fn pursue(
     engine: Arc<Engine>,
     board: Arc<dyn WaitBoard>,
     key: LockKey,
-    under: Vec<Arc<Lease>>,
+    under: Vec<Arc<View>>,
 ) -> Result<String, LockError> {
     let who = format!("{}/{}", engine.label(), super::waits::task_name()).replace(char::is_whitespace, "-");
-    let under = under.iter().map(|lease| lease.handle()).collect();
-    let wait = PublishedWait { id: OwnerToken::random()?, beat: 0, key, under, who };
+    let wait = PublishedWait { id: OwnerToken::random()?, beat: 0, key, under: Vec::new(), who };
     let mut published = Published { engine, board, wait };
     let mut suspicion = None;
     loop {
         // Not in step with the others.
         tokio::time::sleep(TICK.mul_f64(0.9 + fastrand::f64() / 5.0)).await;
+        // What is over or lost meanwhile is another's by now, perhaps under the same lease.
+        let held = under.iter().filter(|view| view.is_valid()).filter_map(|view| view.lease());
+        published.wait.under = held.map(|lease| lease.handle()).collect();
+        if published.wait.under.is_empty() {
+            drop(published);
+            return std::future::pending().await;
+        }
         published.wait.beat += 1;
         let Published { board, wait, .. } = &published;
         let look = async {

@@ -2,12 +2,12 @@
 //!
 //! A task is known by the locks that it is under (its lock scope). When a task that holds something has to wait, its wait
 //! is written down; if following "who holds that, and what does that one wait for" leads back to a lock of its own, it can
-//! never end. Permits of semaphores are left out: others may give theirs back.
+//! never end. A task may outlive the holds that it was started under: those that are over or lost don't count. Permits of semaphores are left out: others may give theirs back.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Engine, Lease};
+use super::{Engine, View};
 use crate::key::LockKey;
 
 #[derive(Debug, Default)]
@@ -18,13 +18,13 @@ pub(super) struct Waits {
 #[derive(Debug)]
 struct Entry {
     key: LockKey,
-    under: Vec<Arc<Lease>>,
+    under: Vec<Arc<View>>,
     task: String,
 }
 
 impl Entry {
     fn holds(&self, key: &LockKey) -> bool {
-        self.under.iter().any(|lease| lease.key == *key)
+        self.under.iter().any(|view| view.key() == Some(key) && view.is_valid())
     }
 }
 
@@ -98,7 +98,7 @@ impl Engine {
     pub(crate) fn note_wait(
         self: &Arc<Self>,
         key: &LockKey,
-        under: Vec<Arc<Lease>>,
+        under: Vec<Arc<View>>,
     ) -> Result<WaitNote, Circle> {
         let task = task_name();
         let id = self.id();
@@ -119,9 +119,10 @@ mod tests {
 
     use super::*;
     use crate::backend::{LeaseHandle, Mode};
-    use crate::clock::Moment;
+    use crate::clock::Clock;
+    use crate::engine::{Lease, Source};
     use crate::lease::{LeaseCell, LeaseId};
-    use crate::token::OwnerToken;
+    use crate::token::{FencingToken, OwnerToken};
     use crate::ttl::Ttl;
 
     fn key(n: u8) -> LockKey {
@@ -129,18 +130,20 @@ mod tests {
     }
 
     fn wait(task: u8, under: &[u8], key_number: u8) -> Entry {
-        let ttl = Ttl::new(Duration::from_secs(1)).unwrap();
-        let lease = |n: &u8| {
+        let (ttl, now) = (Ttl::new(Duration::from_secs(600)).unwrap(), Clock::System.now());
+        let view = |n: &u8| {
             let handle = LeaseHandle {
                 key: key(*n),
                 owner: OwnerToken::random().unwrap(),
                 ttl,
                 mode: Mode::Exclusive,
             };
-            Arc::new(Lease::new(LeaseId(0), LeaseCell::new(ttl, Moment::from_nanos(0)), handle))
+            let lease = Arc::new(Lease::new(LeaseId(0), LeaseCell::new(ttl, now), handle));
+            let source = Source::Lock { lease, seat: None };
+            Arc::new(View::new(source, FencingToken::new(1), Clock::System, now, "test"))
         };
         let task = format!("task {task}");
-        Entry { key: key(key_number), under: under.iter().map(lease).collect(), task }
+        Entry { key: key(key_number), under: under.iter().map(view).collect(), task }
     }
 
     #[test]
@@ -156,6 +159,17 @@ mod tests {
              \"k3\", which task 3 holds"
         );
         assert_eq!(waits.table().len(), 3, "who would close the circle isn't entered");
+    }
+
+    #[test]
+    fn a_hold_that_is_over_is_in_nobodys_way() {
+        let waits = Waits::default();
+        let outlived = wait(1, &[1], 2);
+        let hold = outlived.under[0].clone();
+        waits.enter(1, outlived).unwrap();
+        assert!(waits.enter(2, wait(2, &[2], 1)).is_err());
+        hold.end();
+        waits.enter(2, wait(2, &[2], 1)).unwrap();
     }
 
     /// Against a model: a wait closes a circle iff it can be reached from itself in the graph of "waits for a lock of".

@@ -50,7 +50,7 @@ pub(super) async fn acquire_within(
     if tracing::enabled!(tracing::Level::DEBUG) {
         span.record("key", tracing::field::display(&key));
     }
-    let beside = beside.iter().map(|guard| guard.hold().lease().clone()).collect();
+    let beside = beside.iter().map(|guard| guard.hold().view().clone()).collect();
     let noting = Noting::new(&shared.engine, key, options.mode, beside);
     let outcome = inner(shared, key, options, &budget, started, noting)
         .instrument(span)
@@ -259,6 +259,9 @@ async fn attempts(
             Ok(Attempt::Busy(blocked)) if budget.is_single() => return Err(busy(blocked)),
             Ok(Attempt::Busy(blocked) | Attempt::Queued(blocked)) => {
                 backoff = Duration::from_millis(10);
+                if !driver.waits() {
+                    return Err(refused_error(engine, &request.key, &Refused::TooMany));
+                }
                 noting.blocked()?;
                 let turn = turn(engine, &request, &blocked, budget, now, noting).await?;
                 now = budget.clock.now();

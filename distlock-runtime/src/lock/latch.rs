@@ -162,7 +162,7 @@ impl Latch {
     pub async fn count(&self) -> Result<u32, LockError> {
         let spec = self.spec()?;
         let store = self.store()?;
-        self.insist("count", &spec, &self.budget(), || bounded(store.left(&spec))).await
+        self.insist("count", &spec, &self.budget(), || store.left(&spec)).await
     }
 
     async fn counted(&self, token: OwnerToken, by: u32) -> Result<u32, LockError> {
@@ -173,7 +173,7 @@ impl Latch {
         }
         let store = self.store()?;
         // The same token for each try: it counts once.
-        self.insist("count down", &spec, &self.budget(), || bounded(store.count_down(&spec, token, by))).await
+        self.insist("count down", &spec, &self.budget(), || store.count_down(&spec, token, by)).await
     }
 
     /// Tries again while the store doesn't answer and there is time.
@@ -192,7 +192,7 @@ impl Latch {
             if self.shared.engine.is_closing() {
                 return Err(shut_down().for_key(&spec.key));
             }
-            let error = match call().await {
+            let error = match bounded(budget.attempt(budget.clock.now(), SINGLE_TRY), call()).await {
                 Ok(output) => return Ok(output),
                 Err(error) => error,
             };
@@ -229,9 +229,12 @@ impl Latch {
 }
 
 /// One try, as long as it may take.
-async fn bounded<T>(call: impl Future<Output = Result<T, BackendError>>) -> Result<T, BackendError> {
-    let late = || Err(BackendError::unknown(format!("no reply within {} s", SINGLE_TRY.as_secs())));
-    within(SINGLE_TRY, call).await.unwrap_or_else(late)
+async fn bounded<T>(
+    patience: Duration,
+    call: impl Future<Output = Result<T, BackendError>>,
+) -> Result<T, BackendError> {
+    let late = || Err(BackendError::unknown(format!("no reply within {} ms", patience.as_millis())));
+    within(patience, call).await.unwrap_or_else(late)
 }
 
 fn wrong(detail: String) -> LockError {

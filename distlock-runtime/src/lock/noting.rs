@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Scope;
 use crate::backend::Mode;
-use crate::engine::{Engine, Lease, WaitNote, pursue};
+use crate::engine::{Engine, View, WaitNote, pursue};
 use crate::error::{ErrorKind, LockError};
 use crate::key::LockKey;
 
@@ -18,18 +18,13 @@ pub(super) struct Noting<'a> {
     key: &'a LockKey,
     mode: Mode,
     /// What is held beside the lock scope: by a call for several locks, until it has them all.
-    beside: Vec<Arc<Lease>>,
+    beside: Vec<Arc<View>>,
     note: Option<WaitNote>,
     pursuit: Option<Pursuit>,
 }
 
 impl<'a> Noting<'a> {
-    pub(super) fn new(
-        engine: &'a Arc<Engine>,
-        key: &'a LockKey,
-        mode: Mode,
-        beside: Vec<Arc<Lease>>,
-    ) -> Self {
+    pub(super) fn new(engine: &'a Arc<Engine>, key: &'a LockKey, mode: Mode, beside: Vec<Arc<View>>) -> Self {
         Self { engine, key, mode, beside, note: None, pursuit: None }
     }
 
@@ -38,7 +33,7 @@ impl<'a> Noting<'a> {
         if self.note.is_some() || matches!(self.mode, Mode::Permits { .. }) {
             return Ok(());
         }
-        let mut under = Scope::current().leases(self.engine);
+        let mut under = Scope::current().views(self.engine);
         under.append(&mut self.beside);
         if under.is_empty() {
             return Ok(());

@@ -70,13 +70,13 @@ impl Scope {
         self.holds.as_ref().map(|node| &node.view)
     }
 
-    /// The leases of this manager that the code is under, permits of semaphores aside.
-    pub(super) fn leases(&self, engine: &Arc<Engine>) -> Vec<Arc<Lease>> {
+    /// The holds of this manager that the code is under, permits of semaphores aside.
+    pub(super) fn views(&self, engine: &Arc<Engine>) -> Vec<Arc<View>> {
+        let counts = |lease: &Arc<Lease>| !matches!(lease.mode(), Mode::Permits { .. });
         self.nodes()
             .filter(|node| node.engine.as_ptr() == Arc::as_ptr(engine) && !node.view.is_over())
-            .filter_map(|node| node.view.lease())
-            .filter(|lease| !matches!(lease.mode(), Mode::Permits { .. }))
-            .cloned()
+            .filter(|node| node.view.lease().is_some_and(counts))
+            .map(|node| node.view.clone())
             .collect()
     }
 

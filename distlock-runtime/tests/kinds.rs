@@ -264,7 +264,7 @@ async fn a_task_that_outlives_its_hold_closes_no_circle() {
     let b = locks.mutex("b").lock().await.unwrap();
     let a = locks.mutex("a").lock().await.unwrap();
     let waiting = locks.mutex("b").wait(10 * second);
-    let outlives = a.run(async { tokio::spawn(locks.inherit(waiting.lock())) }).await.unwrap();
+    let outlives = a.run(async { [tokio::spawn(locks.inherit(waiting.lock()))] }).await.unwrap();
     tokio::time::sleep(second).await;
     a.release().await.unwrap();
     let other = locks.mutex("a").lock().await.unwrap();
@@ -275,5 +275,6 @@ async fn a_task_that_outlives_its_hold_closes_no_circle() {
     // The task that waits for b was started under a, and isn't under it any more.
     let a = b.run(locks.mutex("a").wait(5 * second).lock()).await.unwrap().unwrap();
     drop((a, b));
+    let [outlives] = outlives;
     drop(outlives.await.unwrap().unwrap());
 }

@@ -84,6 +84,51 @@ async fn permits_never_exceed_the_limit_and_heavy_holds_have_their_turn() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn permits_of_all_holds_count_before_a_task_waits_for_itself() {
+    let locks = memory_paused();
+    let pool = || locks.semaphore("pool", 2).wait(LONG);
+    let nested = async {
+        let second = pool().acquire().await.expect("one is left");
+        // Under the same guard twice is still one permit.
+        let third = second.run(async { second.run(pool().acquire()).await.unwrap() }).await.unwrap();
+        let error = third.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Deadlock, "{error}");
+        assert!(error.to_string().contains("holds 2 of 2 permits and asks for 1 more"), "{error}");
+    };
+    let first = pool().acquire().await.unwrap();
+    first.run(first.run(nested)).await.unwrap().unwrap();
+    // What was given back doesn't count.
+    let second = first.run(pool().acquire()).await.unwrap().unwrap();
+    drop(second);
+    drop(first.run(pool().acquire()).await.unwrap().unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_circle_says_nothing_of_a_lock_that_is_held_already() {
+    let locks = memory_paused();
+    let (one, other) = (locks.mutex("a").lock().await.unwrap(), locks.mutex("b").lock().await.unwrap());
+    let cross = tokio::join!(
+        async {
+            let outcome = one.run(locks.mutex("b").wait(LONG).lock()).await.unwrap();
+            drop(one);
+            outcome.map(drop)
+        },
+        async {
+            let outcome = other.run(locks.mutex("a").wait(LONG).lock()).await.unwrap();
+            drop(other);
+            outcome.map(drop)
+        }
+    );
+    let error = match cross {
+        (Err(error), Ok(())) | (Ok(()), Err(error)) => error,
+        both => panic!("one of them is told: {both:?}"),
+    };
+    let text = error.to_string();
+    assert!(text.starts_with("lock: would wait for itself for key"), "{text}");
+    assert!(!text.contains("already holds"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn two_kinds_on_one_key_are_a_conflict() {
     let locks = memory_paused();
     let _plain = locks.mutex("k").lock().await.unwrap();

@@ -45,8 +45,9 @@ kinds! {
     /// `CONNECTION`: the store can't be reached or doesn't serve now. Not the same as busy: nothing is known about the
     /// lock.
     Connection = "CONNECTION", "store not reachable", retry: true;
-    /// `DEADLOCK`: this task (or a circle of waiting tasks) holds the key already. Use `reentrant`, or don't nest.
-    Deadlock = "DEADLOCK", "this task already holds the lock", retry: false;
+    /// `DEADLOCK`: this task holds the key already and would wait for itself, alone or in a circle of waiting tasks. Use
+    /// `reentrant`, or don't nest; take several locks in one order.
+    Deadlock = "DEADLOCK", "would wait for itself", retry: false;
     /// `IN_FLIGHT`: an execution under this idempotency key is under way, and was for the whole wait. Ask again later.
     InFlight = "IN_FLIGHT", "an execution under this key is in flight", retry: true;
     /// `KEY_CONFLICT`: the name holds something else in the store, or another kind of lock. Nothing was deleted; choose

@@ -97,8 +97,9 @@ async fn inner(
     tokio::task::coop::consume_budget().await;
     let checked = options.check()?;
     let engine = &shared.engine;
-    if let Some(hold) = Scope::current().find(engine, key)
-        && let Some(guard) = reenter(hold, &checked)?
+    let scope = Scope::current();
+    if let Some(hold) = scope.find(engine, key)
+        && let Some(guard) = reenter(&scope, hold, &checked)?
     {
         return Ok((guard, "reentered"));
     }
@@ -127,28 +128,29 @@ async fn inner(
 }
 
 /// What becomes of an acquisition under a hold of the same key; `None` if the hold doesn't concern it.
-fn reenter(hold: Hold, checked: &Checked) -> Result<Option<Guard>, LockError> {
+fn reenter(scope: &Scope, hold: Hold, checked: &Checked) -> Result<Option<Guard>, LockError> {
     let deadlock = || LockError::new(ErrorKind::Deadlock, "lock");
     match (hold.lease().mode(), checked.options.mode) {
         (Mode::Read, Mode::Write) => {
             return Err(deadlock()
-                .detail("this task holds the lock for reading and would wait for itself to write")
+                .detail("this task holds the lock for reading and asks to write")
                 .remedy("use try_upgrade() on the read guard, or ask for write from the start"));
         }
-        (Mode::Permits { weight: held, limit }, Mode::Permits { weight, .. }) => {
-            // More permits are more permits, not a re-entry; but all of them at once can't be had.
-            return if held.saturating_add(weight) <= limit {
+        (Mode::Permits { limit, .. }, Mode::Permits { weight, .. }) => {
+            // More permits are more permits, not a re-entry; but more than there are can't be had.
+            let held = scope.permits(hold.engine(), hold.key());
+            return if held.saturating_add(u64::from(weight)) <= u64::from(limit) {
                 Ok(None)
             } else {
                 Err(deadlock()
-                    .detail("this task holds so many permits that it would wait for itself")
+                    .detail(format!("this task holds {held} of {limit} permits and asks for {weight} more"))
                     .remedy("take them all at once with acquire_many"))
             };
         }
         (held, wanted) if held.kind() != wanted.kind() => return Ok(None),
         (Mode::Owned { owner: held }, Mode::Owned { owner }) if held != owner => {
             return Err(deadlock()
-                .detail("this task holds the lock as another owner and would wait for itself")
+                .detail("this task holds the lock as another owner")
                 .remedy("ask as the same owner, or release the lock before"));
         }
         _ => {}
@@ -157,7 +159,7 @@ fn reenter(hold: Hold, checked: &Checked) -> Result<Option<Guard>, LockError> {
     let owned = matches!(checked.options.mode, Mode::Owned { .. });
     if !checked.options.reentrant && !owned {
         return Err(deadlock()
-            .detail("this task already holds the lock and would wait for itself")
+            .detail("this task already holds the lock")
             .remedy("mark the inner acquisition reentrant, or don't nest it"));
     }
     hold.view().check()?;

@@ -85,6 +85,26 @@ impl Scope {
         self.nodes().any(|node| node.view.key() == Some(key) && node.view.is_valid())
     }
 
+    /// How many permits of this semaphore of this manager the code is under, over all its holds.
+    pub(super) fn permits(&self, engine: &Arc<Engine>, key: &LockKey) -> u64 {
+        let mut seen: Vec<*const View> = Vec::new();
+        self.nodes()
+            .filter(|node| node.engine.as_ptr() == Arc::as_ptr(engine) && node.view.is_valid())
+            .filter(|node| {
+                // Code may be under one guard twice.
+                let view = Arc::as_ptr(&node.view);
+                let is_new = !seen.contains(&view);
+                seen.push(view);
+                is_new
+            })
+            .filter_map(|node| node.view.lease().filter(|lease| lease.key == *key))
+            .map(|lease| match lease.mode() {
+                Mode::Permits { weight, .. } => u64::from(weight),
+                _ => 0,
+            })
+            .sum()
+    }
+
     fn nodes(&self) -> impl Iterator<Item = &Node> {
         std::iter::successors(self.holds.as_deref(), |node| node.outer.as_deref())
     }

@@ -34,6 +34,8 @@ async fn upgrade_needs_the_only_reader_and_downgrade_leaves_no_gap() {
     let (one, other) = (catalog().read().await.unwrap(), catalog().read().await.unwrap());
     let failed = one.try_upgrade().await.unwrap_err();
     assert_eq!(failed.error.kind(), ErrorKind::Busy);
+    let as_error: &dyn std::error::Error = &failed;
+    assert_eq!(as_error.to_string(), failed.error.to_string());
     assert!(failed.guard.is_valid(), "the share is kept");
     drop(other);
     let writer = failed.guard.try_upgrade().await.unwrap();
@@ -80,7 +82,9 @@ async fn permits_never_exceed_the_limit_and_heavy_holds_have_their_turn() {
     assert_eq!(mismatch.kind(), ErrorKind::LimitMismatch, "{mismatch}");
     assert!(gpu().resize(5).await.unwrap());
     held.push(locks.semaphore("gpu", 5).try_acquire().await.unwrap());
-    assert_eq!(gpu().acquire_many(9).await.unwrap_err().kind(), ErrorKind::Config);
+    let error = gpu().acquire_many(9).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("at most all: 9 of 4"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

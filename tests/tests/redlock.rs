@@ -139,9 +139,18 @@ async fn many_contend_and_none_overlap() {
 async fn what_it_cannot_do_it_says() {
     let nodes = RedlockNodes::start(3);
     let locks = manager(&nodes, "node_timeout=1s").await;
-    assert_eq!(locks.mutex("a").fair().lock().await.unwrap_err().kind(), ErrorKind::Unsupported);
-    assert_eq!(locks.rw_lock("a").read().await.unwrap_err().kind(), ErrorKind::Unsupported);
-    assert_eq!(locks.semaphore("a", 2).acquire().await.unwrap_err().kind(), ErrorKind::Unsupported);
+    for (what, error) in [
+        ("fair locks", locks.mutex("a").fair().lock().await.map(drop).unwrap_err()),
+        ("read/write locks", locks.rw_lock("a").read().await.map(drop).unwrap_err()),
+        ("read/write locks", locks.rw_lock("a").write().await.map(drop).unwrap_err()),
+        ("semaphores", locks.semaphore("a", 2).acquire().await.map(drop).unwrap_err()),
+        ("locks of explicit owners", locks.mutex("a").owner("x").lock().await.map(drop).unwrap_err()),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        let text = error.to_string();
+        assert!(text.contains(&format!("redlock has no {what}")), "{text}");
+        assert!(text.contains("use one Redis beside it"), "{text}");
+    }
     assert!(locks.guarantees().to_string().contains("Redlock"));
     let error = LockManager::connect("redlock://a,b").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);

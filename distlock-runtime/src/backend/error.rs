@@ -61,6 +61,12 @@ impl BackendError {
         Self { kind, applied: Applied::No, detail: detail.into(), source: None }
     }
 
+    /// The name stands for another kind of lock, or for something of somebody else's; nothing was touched.
+    pub(crate) fn key_in_use() -> Self {
+        let text = "the key is in use as another kind of lock (or by another program)";
+        Self::refused(BackendErrorKind::KeyConflict, text)
+    }
+
     /// A failure that leaves the outcome open.
     #[must_use]
     pub fn unknown(detail: impl Into<String>) -> Self {
@@ -110,10 +116,10 @@ impl BackendError {
         let (kind, remedy) = match self.kind {
             BackendErrorKind::Config => (ErrorKind::Config, ""),
             BackendErrorKind::KeyConflict => {
-                (ErrorKind::KeyConflict, "choose another key or namespace; nothing was changed")
+                (ErrorKind::KeyConflict, "use one kind of lock for this key, or another key or namespace")
             }
             BackendErrorKind::LimitMismatch => {
-                (ErrorKind::LimitMismatch, "use one number everywhere, or change a semaphore's with resize()")
+                (ErrorKind::LimitMismatch, "use one limit everywhere, or change it with resize()")
             }
             BackendErrorKind::NoQuorum => (
                 ErrorKind::Quorum,

@@ -199,7 +199,13 @@ impl Latch {
             let wanted = backoff.mul_f64(0.5 + fastrand::f64() / 2.0);
             match budget.pause(budget.clock.now(), wanted) {
                 Some(pause) if error.is_transient() => tokio::time::sleep(pause).await,
-                _ => return Err(error.into_lock_error(operation, Some(&spec.key))),
+                _ => {
+                    let error = error.into_lock_error(operation, Some(&spec.key));
+                    return Err(match error.kind() {
+                        ErrorKind::LimitMismatch => error.remedy("use one number everywhere, or another key"),
+                        _ => error,
+                    });
+                }
             }
             backoff = (backoff * 2).min(BACKOFF.1);
         }
@@ -223,7 +229,9 @@ impl Latch {
     fn store(&self) -> Result<&Arc<dyn LatchStore>, LockError> {
         self.shared.engine.latches().ok_or_else(|| {
             let name = self.shared.engine.backend().name();
-            LockError::new(ErrorKind::Unsupported, "latch").detail(format!("the store {name} has no latches"))
+            LockError::new(ErrorKind::Unsupported, "latch")
+                .detail(format!("the store {name} has no latches"))
+                .remedy("use a store that has them beside it, such as one Redis")
         })
     }
 }

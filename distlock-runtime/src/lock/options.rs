@@ -1,5 +1,6 @@
 //! What can be chosen per acquisition.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::backend::Mode;
@@ -62,7 +63,7 @@ impl Options {
             }
             if weight == 0 || weight > limit {
                 return Err(wrong(
-                    "a hold takes at least one permit, and at most all",
+                    format!("a hold takes at least one permit, and at most all: {weight} of {limit}"),
                     "ask for 1 to limit permits",
                 ));
             }
@@ -90,6 +91,6 @@ impl Options {
     }
 }
 
-fn wrong(detail: &'static str, remedy: &'static str) -> LockError {
+fn wrong(detail: impl Into<Cow<'static, str>>, remedy: &'static str) -> LockError {
     LockError::new(ErrorKind::Config, "lock").detail(detail).remedy(remedy)
 }

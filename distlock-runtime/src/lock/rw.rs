@@ -1,5 +1,6 @@
 //! Read/write locks: many readers or one writer, first come, first served.
 
+use std::error::Error;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -133,6 +134,19 @@ pub struct NotUpgraded {
     pub guard: ReadGuard,
     /// Why: `BUSY` while others read or wait.
     pub error: LockError,
+}
+
+impl fmt::Display for NotUpgraded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.error, f)
+    }
+}
+
+impl Error for NotUpgraded {
+    /// What is below the error whose text is already in this one's.
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.error.source()
+    }
 }
 
 impl From<NotUpgraded> for LockError {

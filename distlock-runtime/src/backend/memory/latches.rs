@@ -27,10 +27,7 @@ impl Table {
     pub(super) fn check_latch(&mut self, key: &LockKey, now: Moment) -> Result<(), BackendError> {
         self.forget_latch(key, now);
         match self.latches.contains_key(key) {
-            true => Err(BackendError::refused(
-                BackendErrorKind::KeyConflict,
-                "the key is in use by a count-down latch",
-            )),
+            true => Err(BackendError::key_in_use()),
             false => Ok(()),
         }
     }
@@ -43,11 +40,8 @@ impl Table {
 
     /// The latch, if there is one, and it is the one that is meant.
     fn latch(&mut self, spec: &LatchSpec, now: Moment) -> Result<Option<&mut Latch>, BackendError> {
-        if let Some(lock) = self.in_use(&spec.key, now) {
-            return Err(BackendError::refused(
-                BackendErrorKind::KeyConflict,
-                format!("the key is in use by a lock ({lock:?})"),
-            ));
+        if self.in_use(&spec.key, now) {
+            return Err(BackendError::key_in_use());
         }
         self.forget_latch(&spec.key, now);
         match self.latches.get_mut(&spec.key) {

@@ -147,10 +147,7 @@ fn conflict(stands: Kind, asked: Kind) -> BackendError {
             BackendErrorKind::LimitMismatch,
             format!("the semaphore has {limit} permits, not {other}"),
         ),
-        _ => BackendError::refused(
-            BackendErrorKind::KeyConflict,
-            format!("the key is in use by another kind of lock ({stands:?})"),
-        ),
+        _ => BackendError::key_in_use(),
     }
 }
 
@@ -240,11 +237,12 @@ impl Table {
         Grant { sent: now, token, tokens }
     }
 
-    /// The kind of the lock that is held or waited for under this name.
-    pub(super) fn in_use(&mut self, key: &LockKey, now: Moment) -> Option<Kind> {
-        let lock = self.locks.get_mut(key)?;
-        lock.settle(now);
-        (!lock.is_empty()).then_some(lock.kind)
+    /// Whether a lock is held or waited for under this name.
+    pub(super) fn in_use(&mut self, key: &LockKey, now: Moment) -> bool {
+        self.locks.get_mut(key).is_some_and(|lock| {
+            lock.settle(now);
+            !lock.is_empty()
+        })
     }
 
     pub(super) fn convert(

@@ -67,7 +67,11 @@ pub(super) fn of_reply(code: &str, detail: &str) -> BackendErrorKind {
 /// An error reply to `operation`.
 pub(super) fn reply(operation: &str, error: &ServerError) -> BackendError {
     let (code, detail) = (error.code(), error.details().unwrap_or_default());
-    BackendError::refused(of_reply(code, detail), format!("redis answered to {operation}: {code} {detail}"))
+    match of_reply(code, detail) {
+        // The server's words are about its types, which say nothing to who uses a lock.
+        KeyConflict => BackendError::key_in_use(),
+        kind => BackendError::refused(kind, format!("redis answered to {operation}: {code} {detail}")),
+    }
 }
 
 /// Whether this reply means that the connection leads to a server that can't serve us, and another one might.
@@ -196,7 +200,8 @@ mod tests {
             assert_eq!(error.kind(), kind, "{line}");
             assert_eq!(error.applied(), Applied::No, "{line}");
             let code = line.split(' ').next().unwrap();
-            assert!(error.to_string().contains(code), "{error}");
+            let named = if kind == KeyConflict { "in use as another kind of lock" } else { code };
+            assert!(error.to_string().contains(named), "{error}");
         }
     }
 

@@ -48,6 +48,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 pub use options::RedisOptions;
+pub(super) use url::{REPLICATION, network_parameters};
 
 use self::connection::{Connections, Dialer};
 use self::contention::Contention;

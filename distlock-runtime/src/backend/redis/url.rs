@@ -13,6 +13,8 @@ use crate::backend::BackendError;
 /// What every form takes.
 const COMMON: &[&str] =
     &["connect_timeout", "label", "min_replicas", "namespace", "replica_timeout", "strict_failover"];
+/// What is about replicas and failovers only.
+pub(in crate::backend) const REPLICATION: &[&str] = &["min_replicas", "replica_timeout", "strict_failover"];
 /// What only TLS takes.
 const TLS: &[&str] = &["ca", "cert", "key"];
 /// What a socket takes, whose URL has no place for it elsewhere.
@@ -149,6 +151,11 @@ fn parameters(
         (None, None) => Ok(options),
         _ => Err(config("cert and key belong together: give both, or none")),
     }
+}
+
+/// What a server at a network address takes.
+pub(in crate::backend) fn network_parameters() -> impl Iterator<Item = &'static str> {
+    COMMON.iter().chain(TLS).copied()
 }
 
 fn time(name: &str, value: &str) -> Result<Duration, BackendError> {

@@ -22,11 +22,7 @@ impl RedlockBackend {
 
     pub(super) async fn attempt(&self, request: &AcquireRequest) -> Result<Attempt, BackendError> {
         if request.is_fair() {
-            let what = if request.mode == Mode::Exclusive { "fair locks" } else { "locks that are shared" };
-            return Err(BackendError::refused(
-                BackendErrorKind::Unsupported,
-                format!("redlock has no {what}: its nodes know nothing of each other's order"),
-            ));
+            return Err(unsupported(request.mode));
         }
         let plain = AcquireRequest { queue: false, ..request.clone() };
         let budget = self.node_timeout.unwrap_or_else(|| attempt_budget(request.ttl.as_duration()));
@@ -207,6 +203,22 @@ impl RedlockBackend {
         // Nothing panics under this lock.
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What was asked for that isn't a plain lock.
+fn unsupported(mode: Mode) -> BackendError {
+    let (what, why) = match mode {
+        Mode::Exclusive => ("fair locks", "order"),
+        Mode::Read | Mode::Write => ("read/write locks", "holders"),
+        Mode::Owned { .. } => ("locks of explicit owners", "holders"),
+        Mode::Permits { .. } => ("semaphores", "holders"),
+    };
+    BackendError::refused(
+        BackendErrorKind::Unsupported,
+        format!(
+            "redlock has no {what}, since its nodes know nothing of each other's {why}: use one Redis beside it"
+        ),
+    )
 }
 
 fn attempt_of(lease: &LeaseHandle) -> AcquireRequest {

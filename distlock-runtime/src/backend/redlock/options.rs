@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use crate::backend::redis::RedisOptions;
+use crate::backend::redis::{REPLICATION, RedisOptions, network_parameters};
 use crate::backend::{BackendError, BackendErrorKind};
 
+/// What only this form takes.
+const OWN: &[&str] = &["node_timeout", "restart_delay", "tls"];
 /// Fewer than three nodes survive nothing; more than nine only cost.
 const NODES: std::ops::RangeInclusive<usize> = 3..=9;
 
@@ -35,7 +37,8 @@ impl RedlockOptions {
 
     /// From `redlock://[[user]:password@]host[:port],host[:port],…[/database][?parameters]`.
     ///
-    /// Parameters: those of [`RedisOptions::from_url`], for all nodes; `tls=on`; `node_timeout` and `restart_delay` (such as `50ms`).
+    /// Parameters: those of [`RedisOptions::from_url`], for all nodes, but those of replicas and failovers; `tls=on`; `node_timeout`
+    /// and `restart_delay` (such as `50ms`).
     ///
     /// # Errors
     /// `Config`, naming what is wrong. The URL itself is never part of the text.
@@ -112,11 +115,13 @@ fn parse(text: &str) -> Result<RedlockOptions, BackendError> {
         .collect::<Result<Vec<_>, _>>()?;
     let options = RedlockOptions { nodes, node_timeout: own.node_timeout, restart_delay: own.restart_delay };
     options.check()?;
-    Ok(options)
+    // Quoted only now: in front of an unescaped '?' it could be the rest of a password.
+    own.refused.map_or(Ok(options), Err)
 }
 
 #[derive(Default)]
 struct Own {
+    refused: Option<BackendError>,
     tls: bool,
     node_timeout: Option<Duration>,
     restart_delay: Option<Duration>,
@@ -128,17 +133,35 @@ fn without_own(tail: &str) -> Result<(String, Own), BackendError> {
     let mut own = Own::default();
     let mut others = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        match pair.split_once('=') {
-            Some(("tls", "on")) => own.tls = true,
-            Some(("tls", "off")) => own.tls = false,
-            Some(("tls", _)) => return Err(config("tls is on or off in a redlock URL")),
-            Some(("node_timeout", value)) => own.node_timeout = Some(time("node_timeout", value)?),
-            Some(("restart_delay", value)) => own.restart_delay = Some(time("restart_delay", value)?),
-            _ => others.push(pair),
+        let Some((name, value)) = url::form_urlencoded::parse(pair.as_bytes()).next() else { continue };
+        match (&*name, &*value) {
+            ("tls", "on") => own.tls = true,
+            ("tls", "off") => own.tls = false,
+            ("tls", _) => return Err(config("tls is on or off in a redlock URL")),
+            ("node_timeout", value) => own.node_timeout = Some(time("node_timeout", value)?),
+            ("restart_delay", value) => own.restart_delay = Some(time("restart_delay", value)?),
+            (name, _) if REPLICATION.contains(&name) => own.refused = Some(replicated(name)),
+            (name, _) if network_parameters().any(|known| known == name) => others.push(pair),
+            (name, _) => own.refused = Some(unknown(name)),
         }
     }
     let tail = if others.is_empty() { path.to_owned() } else { format!("{path}?{}", others.join("&")) };
     Ok((tail, own))
+}
+
+fn replicated(name: &str) -> BackendError {
+    config(format!(
+        "{name} makes no sense in a redlock URL: its nodes are independent servers, without replicas and failovers"
+    ))
+}
+
+fn unknown(name: &str) -> BackendError {
+    let mut known: Vec<_> = network_parameters()
+        .filter(|known| !REPLICATION.contains(known))
+        .chain(OWN.iter().copied())
+        .collect();
+    known.sort_unstable();
+    config(format!("unknown parameter \"{name}\" in the redlock URL; known: {}", known.join(", ")))
 }
 
 fn time(name: &str, value: &str) -> Result<Duration, BackendError> {
@@ -184,7 +207,17 @@ mod tests {
             ("redlock://:hunter2@a,,c", "host"),
             ("redlock://:hunter2@a,b,c?tls=yes", "tls"),
             ("redlock://:hunter2@a,b,c?node_timeout=soon", "node_timeout"),
-            ("redlock://:hunter2@a,b,c?color=red", "\"color\""),
+            (
+                "redlock://:hunter2@a,b,c?color=red",
+                "unknown parameter \"color\" in the redlock URL; known: ca, cert, connect_timeout, key, label, namespace, \
+                 node_timeout, restart_delay, tls",
+            ),
+            ("redlock://u:12?hunter2@a,b,c", "3 to 9"),
+            ("redlock://u:p?hunter2@a,b,c", "port"),
+            ("redlock://:hunter2@a,b,c?min_replicas=1", "min_replicas makes no sense"),
+            ("redlock://:hunter2@a,b,c?replica_timeout=1s", "replica_timeout makes no sense"),
+            ("redlock://:hunter2@a,b,c?strict_failover=on", "without replicas and failovers"),
+            ("redlock://:hunter2@a,b,c?namespace=%ZZ", "%25"),
             ("redlock:a,b,c", "redlock://"),
         ] {
             let error = RedlockOptions::from_url(url).unwrap_err();

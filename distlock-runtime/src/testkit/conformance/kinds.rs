@@ -196,6 +196,7 @@ pub async fn limits_are_changed_on_purpose_only(store: &impl Store) {
     let held = locks.semaphore(&key, 1).acquire().await.unwrap();
     let error = locks.semaphore(&key, 2).try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LimitMismatch, "{error}");
+    assert!(error.to_string().contains("resize()"), "{error}");
     assert!(locks.semaphore(&key, 1).resize(2).await.unwrap());
     let more = locks.semaphore(&key, 2).try_acquire().await.unwrap();
     assert_eq!(locks.semaphore(&key, 1).try_acquire().await.unwrap_err().kind(), ErrorKind::LimitMismatch);
@@ -204,6 +205,9 @@ pub async fn limits_are_changed_on_purpose_only(store: &impl Store) {
     assert!(!locks.semaphore(&key, 7).resize(9).await.unwrap(), "not in use");
     drop(locks.semaphore(&key, 5).acquire().await.unwrap());
 }
+
+const KEY_IN_USE: &str = ": the key is in use as another kind of lock (or by another program) (use one kind of lock for this key, or \
+                          another key or namespace)";
 
 /// Two kinds of lock on one key are a conflict, and what stands is left alone.
 pub async fn two_kinds_on_one_key_are_a_conflict(store: &impl Store) {
@@ -214,6 +218,7 @@ pub async fn two_kinds_on_one_key_are_a_conflict(store: &impl Store) {
     let permit = locks.semaphore(&key, 2).try_acquire().await.map(drop);
     for error in [read.unwrap_err(), permit.unwrap_err()] {
         assert_eq!(error.kind(), ErrorKind::KeyConflict, "{error}");
+        assert!(error.to_string().ends_with(KEY_IN_USE), "{error}");
     }
     assert!(plain.is_valid());
     plain.release().await.unwrap();
@@ -222,6 +227,7 @@ pub async fn two_kinds_on_one_key_are_a_conflict(store: &impl Store) {
     let permit = locks.semaphore(&key, 2).try_acquire().await.map(drop);
     for error in [plain.unwrap_err(), permit.unwrap_err()] {
         assert_eq!(error.kind(), ErrorKind::KeyConflict, "{error}");
+        assert!(error.to_string().ends_with(KEY_IN_USE), "{error}");
     }
     reader.release().await.unwrap();
 }

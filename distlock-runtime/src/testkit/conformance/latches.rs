@@ -88,6 +88,7 @@ pub async fn another_number_or_kind_is_refused(store: &impl Store) {
     ];
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::LimitMismatch, "{error}");
+        assert!(error.to_string().ends_with("(use one number everywhere, or another key)"), "{error}");
         assert_eq!(error.key(), Some(&key));
     }
     let errors = [

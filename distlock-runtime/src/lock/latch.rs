@@ -162,7 +162,8 @@ impl Latch {
     pub async fn count(&self) -> Result<u32, LockError> {
         let spec = self.spec()?;
         let store = self.store()?;
-        self.insist("count", &spec, &self.budget(), || store.left(&spec)).await
+        let budget = self.budget();
+        self.insist("count", &spec, &budget, || bounded(&budget, store.left(&spec))).await
     }
 
     async fn counted(&self, token: OwnerToken, by: u32) -> Result<u32, LockError> {
@@ -173,7 +174,9 @@ impl Latch {
         }
         let store = self.store()?;
         // The same token for each try: it counts once.
-        self.insist("count down", &spec, &self.budget(), || store.count_down(&spec, token, by)).await
+        let budget = self.budget();
+        self.insist("count down", &spec, &budget, || bounded(&budget, store.count_down(&spec, token, by)))
+            .await
     }
 
     /// Tries again while the store doesn't answer and there is time.
@@ -192,7 +195,7 @@ impl Latch {
             if self.shared.engine.is_closing() {
                 return Err(shut_down().for_key(&spec.key));
             }
-            let error = match bounded(budget.attempt(budget.clock.now(), SINGLE_TRY), call()).await {
+            let error = match call().await {
                 Ok(output) => return Ok(output),
                 Err(error) => error,
             };
@@ -238,9 +241,10 @@ impl Latch {
 
 /// One try, as long as it may take.
 async fn bounded<T>(
-    patience: Duration,
+    budget: &Budget,
     call: impl Future<Output = Result<T, BackendError>>,
 ) -> Result<T, BackendError> {
+    let patience = budget.attempt(budget.clock.now(), SINGLE_TRY);
     let late = || Err(BackendError::unknown(format!("no reply within {} ms", patience.as_millis())));
     within(patience, call).await.unwrap_or_else(late)
 }

@@ -1,5 +1,6 @@
 //! Keeps callers away from a server that can't be reached: while it is away one of them looks now and then, and all others fail at once.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 pub(super) struct Breaker {
     clock: Clock,
     outage: Mutex<Option<Outage>>,
+    /// It was reached once: before, a failure to connect is told to who connects, and isn't an outage.
+    reached: AtomicBool,
 }
 
 /// Who wants a connection.
@@ -48,7 +51,7 @@ struct Pause {
 
 impl Breaker {
     pub(super) fn new(clock: Clock) -> Self {
-        Self { clock, outage: Mutex::new(None) }
+        Self { clock, outage: Mutex::new(None), reached: AtomicBool::new(false) }
     }
 
     /// Whether this caller may open a connection now. In an outage one caller may after each pause, which is full of jitter, so that the
@@ -105,11 +108,16 @@ impl Breaker {
                     outage.pauses[caller as usize].next(now, caller);
                 }
                 None => {
-                    tracing::warn!(%why, "redis can't be reached: until it is back, whoever asks is told so at once");
+                    if self.reached.load(Ordering::Relaxed) {
+                        tracing::warn!(%why, "redis can't be reached: until it is back, whoever asks is told so at once");
+                    } else {
+                        tracing::debug!(%why, "redis isn't reached yet");
+                    }
                     *outage = Some(Outage::new(now, why.clone()));
                 }
             },
             _ => {
+                self.reached.store(true, Ordering::Relaxed);
                 if let Some(over) = outage.take() {
                     let away = now.since(over.since);
                     tracing::info!(address, ?away, "redis can be reached again");

@@ -74,7 +74,8 @@ async fn hold<C: Renewing>(contender: C, plan: &Plan) -> anyhow::Result<()> {
         held.release().await?;
     }
     println!("gone");
-    Ok(())
+    // A guard that was dropped is released behind our back: the process has to outlive that.
+    std::future::pending().await
 }
 
 async fn wait<C: Contender>(contender: C, plan: &Plan) {

@@ -74,6 +74,11 @@ async fn transfer_makes_and_loses_no_money() {
 }
 
 #[tokio::test]
+async fn month_end_lets_its_own_in_and_waits_for_the_last() {
+    keeps_its_promise("month-end", "summary reports=4").await;
+}
+
+#[tokio::test]
 async fn reentry_keeps_the_hold_and_its_token() {
     keeps_its_promise("reentry", "summary entries=5").await;
 }

@@ -159,6 +159,8 @@ impl ReadGuard {
     /// Turns the share into the whole lock, if nobody else reads and nobody waits, with a new fencing token. There is no
     /// waiting form: two readers that waited for each other to go would wait for ever.
     ///
+    /// Code in a `scope` of the share is under no lock from then on: the whole lock is another hold, with a scope of its own.
+    ///
     /// # Errors
     /// `BUSY` otherwise; `DEADLOCK` while other guards share the hold; `CONNECTION` (the share is kept, the store may already
     /// have the whole lock for it). The share comes back with the error.

@@ -143,6 +143,15 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
+    #[cfg(feature = "testkit")]
+    use crate::{
+        backend::{LeaseHandle, Mode, memory::MemoryBackend},
+        clock::Clock,
+        engine::{Host, Lease, Limits, Source},
+        lease::{LeaseCell, LeaseId},
+        token::FencingToken,
+        ttl::Ttl,
+    };
 
     /// A wait in numbers: its id, its beat, the hold, the keys held and the one that is wanted.
     type Numbers = (u8, u32, u8, Vec<u8>, u8);
@@ -191,6 +200,61 @@ mod tests {
             under: Vec::new(),
             who: format!("task-{id}"),
         }
+    }
+
+    /// Counts what is published, and finds nobody.
+    #[derive(Debug, Default)]
+    struct Counting(Mutex<Vec<usize>>);
+
+    #[async_trait]
+    impl WaitBoard for Counting {
+        async fn publish(&self, wait: &PublishedWait) -> Result<(), BackendError> {
+            self.0.lock().unwrap().push(wait.under.len());
+            Ok(())
+        }
+
+        async fn withdraw(&self, _: &PublishedWait) -> Result<(), BackendError> {
+            Ok(())
+        }
+
+        async fn waits_of_holders(&self, _: &LockKey) -> Result<Vec<HolderWait>, BackendError> {
+            Ok(Vec::new())
+        }
+    }
+
+    /// A hold that is over may be another task's under the same lease: its old holder's wait says nothing of it any more.
+    #[cfg(feature = "testkit")]
+    #[tokio::test(start_paused = true)]
+    async fn holds_that_are_over_are_published_no_more() {
+        let store = Arc::new(MemoryBackend::new(Clock::Tokio, "tests"));
+        let limits = Limits { waiters_per_key: 1, waiters: 1 };
+        let engine =
+            Engine::start(store, Clock::Tokio, Arc::from("tests"), limits, None, Host::Task).unwrap();
+        let (one, two) = (view(1), view(2));
+        let views = vec![one.clone(), two.clone()];
+        let board = Arc::new(Counting::default());
+        let pursuit = tokio::spawn(pursue(engine, board.clone(), key(3), views));
+        let published = async || {
+            tokio::time::sleep(TICK * 4).await;
+            std::mem::take(&mut *board.0.lock().unwrap())
+        };
+        assert!(published().await.contains(&2));
+        one.end();
+        assert_eq!(published().await.last(), Some(&1));
+        two.end();
+        published().await;
+        assert!(published().await.is_empty(), "nothing is held, so there is nothing to say");
+        assert!(!pursuit.is_finished());
+        pursuit.abort();
+    }
+
+    #[cfg(feature = "testkit")]
+    fn view(number: u8) -> Arc<View> {
+        let (ttl, now) = (Ttl::new(Duration::from_secs(600)).unwrap(), Clock::Tokio.now());
+        let handle = LeaseHandle { key: key(number), owner: token(number), ttl, mode: Mode::Exclusive };
+        let lease = Arc::new(Lease::new(LeaseId(number.into()), LeaseCell::new(ttl, now), handle));
+        let source = Source::Lock { lease, seat: None };
+        Arc::new(View::new(source, FencingToken::new(1), Clock::Tokio, now, "test"))
     }
 
     #[tokio::test]

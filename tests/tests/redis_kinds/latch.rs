@@ -96,3 +96,21 @@ async fn a_count_costs_a_script() {
     outcome.unwrap();
     assert_eq!(commands, 1);
 }
+
+/// A server that stands still holds a count up for the time that it was given, and no longer.
+#[tokio::test]
+async fn fault_a_count_keeps_its_budget_on_a_server_that_stands_still() {
+    let stage = Stage::start();
+    let locks = stage.locks().await;
+    let latch = locks.latch("still", 2).within(ms(700));
+    latch.count_down().await.unwrap();
+    stage.server.pause().unwrap();
+    for counts in [true, false] {
+        let start = tokio::time::Instant::now();
+        let outcome = if counts { latch.count_down().await } else { latch.count().await };
+        let took = start.elapsed();
+        assert_eq!(outcome.unwrap_err().code(), "CONNECTION");
+        assert!(took < ms(1_500), "{took:?}");
+    }
+    stage.server.resume().unwrap();
+}

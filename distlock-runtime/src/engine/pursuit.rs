@@ -203,9 +203,11 @@ mod tests {
     }
 
     /// Counts what is published, and finds nobody.
+    #[cfg(feature = "testkit")]
     #[derive(Debug, Default)]
     struct Counting(Mutex<Vec<usize>>);
 
+    #[cfg(feature = "testkit")]
     #[async_trait]
     impl WaitBoard for Counting {
         async fn publish(&self, wait: &PublishedWait) -> Result<(), BackendError> {

@@ -49,7 +49,7 @@ pub use ttl::{Ttl, Wait};
 /// What the layers of `distlock-tower` and the calls here have in common; not a public interface.
 #[doc(hidden)]
 pub mod __layers {
-    pub use crate::record::{Found, Obtained, Seeker, Waiters, Waiting, obtain};
+    pub use crate::record::{Found, Obtained, SHORTEST_WAIT, Seeker, Waiters, Waiting, obtain};
 }
 
 /// For code that `#[distributed_lock]` and `#[idempotent]` generate; not a public interface.

@@ -28,6 +28,7 @@
 
 #![forbid(unsafe_code)]
 
+mod buffered;
 mod caller;
 #[cfg(feature = "client")]
 pub mod client;
@@ -39,6 +40,7 @@ pub mod lock;
 mod responder;
 #[cfg(test)]
 mod testing;
+mod way;
 
 #[doc(inline)]
 pub use distlock_runtime::problem::{Outcome, Problem, ProblemKind};

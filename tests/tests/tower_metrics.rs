@@ -14,7 +14,7 @@ use distlock::records::CrashPolicy;
 use distlock_runtime::backend::BackendErrorKind;
 use distlock_runtime::backend::memory::MemoryBackend;
 use distlock_runtime::testkit::{self, Call, Fault, Faulty};
-use distlock_runtime::{Clock, LockManager, telemetry};
+use distlock_runtime::{Clock, LockError, LockManager, telemetry};
 use distlock_tower::idempotency::{IdempotencyBuilder, Scoped};
 use distlock_tower::{Execution, IdempotencyLayer, Outcome, StoreDown};
 use http::StatusCode;
@@ -201,6 +201,30 @@ fn unprotected_requests_and_errors_of_the_store_by_phase_are_counted() {
         ("store_errors_total claim", 2),
         ("store_errors_total commit", 1),
         ("store_errors_total release", 1),
+    ]);
+    assert_eq!(counters, all);
+}
+
+/// Work that isn't HTTP has the same records, and the same counters for them.
+#[test]
+fn the_records_of_calls_are_counted_too() {
+    let counters = counted(async |locks, store| {
+        let call = |key: &str| locks.idempotent(key.to_owned()).template("pay:<id>").lease(LEASE);
+        for _ in 0..2 {
+            call("pay:1").run(async { Ok::<_, LockError>(1) }).await.unwrap();
+        }
+        let long = call("pay:2").result_limit(2).run(async { Ok::<_, LockError>("longer".to_owned()) });
+        assert_eq!(long.await.unwrap(), "longer");
+        store.next(Call::Settle, Fault::Refuse(BackendErrorKind::Unavailable));
+        call("pay:3").run(async { Ok::<_, LockError>(3) }).await.unwrap();
+    });
+    let all = expected(&[
+        ("calls_total pay:<id> executed", 3),
+        ("calls_total pay:<id> replayed", 1),
+        ("settlements_total completed", 1),
+        ("settlements_total deferred", 1),
+        ("settlements_total tombstone result-too-large", 1),
+        ("store_errors_total commit", 1),
     ]);
     assert_eq!(counters, all);
 }

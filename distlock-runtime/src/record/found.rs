@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::fingerprints::Fingerprints;
-use crate::backend::{Record, RecordNote, RecordState};
+use crate::backend::{Fingerprint, Record, RecordNote, RecordState};
 
 /// A record's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,10 +24,14 @@ pub enum Found {
 }
 
 impl Found {
-    /// The answer, or how long the lease of the execution in flight still runs.
-    pub fn of(record: Record, fingerprints: &Fingerprints) -> ControlFlow<Self, Duration> {
-        ControlFlow::Break(match fingerprints.matches(&record.fingerprint) {
-            None => Self::Unreadable("the fingerprint's version is not known"),
+    /// The answer, or how long the lease of the execution in flight still runs. `matches` says whether a record with this
+    /// fingerprint is about the same request.
+    pub fn of(
+        record: Record,
+        matches: impl FnOnce(&Fingerprint) -> Option<bool>,
+    ) -> ControlFlow<Self, Duration> {
+        ControlFlow::Break(match matches(&record.fingerprint) {
+            None => Self::Unreadable("the fingerprint was made by a rule that is not known"),
             Some(false) => Self::Other,
             Some(true) => match record.state {
                 RecordState::InFlight { remaining } => return ControlFlow::Continue(remaining),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::packing::{Packing, Place};
 use super::records::PATIENCE;
 use crate::backend::{Charge, Claim, RecordLease, RecordScope, RecordStore, Settled, Settlement};
-use crate::clock::Moment;
+use crate::clock::{Clock, Moment};
 use crate::engine::{ClaimLease, Engine, Source, View};
 use crate::error::{ErrorKind, LockError};
 use crate::lease::LeaseCell;
@@ -16,16 +16,6 @@ use crate::lock::GuardRef;
 use crate::lock::Scope;
 use crate::telemetry;
 use crate::token::FencingToken;
-
-/// Whether an execution's result counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a result that doesn't count must not be handed out"]
-pub enum Standing {
-    /// It does.
-    Counts,
-    /// The claim was lost: the record speaks, not this execution.
-    Superseded,
-}
 
 /// A claim that is held: renewed by the watchdog until it is settled or dropped. Dropped unsettled, its lease lapses and
 /// the crash policy decides.
@@ -121,7 +111,16 @@ impl ClaimGuard {
     /// # Cancel safety
     /// The settlement goes on in the background.
     pub async fn settle(self, settlement: Settlement) -> Result<Settled, LockError> {
-        let settlement = self.wrapper.wrap(settlement);
+        let settlement = self.wrap(settlement);
+        self.settle_wrapped(settlement).await
+    }
+
+    /// The settlement as it is stored.
+    pub(super) fn wrap(&self, settlement: Settlement) -> Settlement {
+        self.wrapper.wrap(settlement)
+    }
+
+    pub(super) async fn settle_wrapped(self, settlement: Settlement) -> Result<Settled, LockError> {
         // A forgotten record is no obstacle to a repeat of the claim that comes late: it would stand there, executed by nobody.
         let late = self.late.as_deref().filter(|_| settlement == Settlement::Release);
         let _late = PendingClaim::new(&self.engine, late);
@@ -149,52 +148,26 @@ impl ClaimGuard {
         }
     }
 
-    /// Tells the quota what the record's place is worth now.
-    fn charge(&self, settlement: &Settlement) {
-        if let Some(scope) = self.wrapper.charged {
-            self.engine.charge_detached(Charge::of(scope, self.claim.handle.key, settlement));
-        }
-    }
-}
-
-impl ClaimGuard {
-    /// Settles, and says whether the execution's result counts. It does too if the store can't be reached just now: the
-    /// settlement is tried again in the background while the lease lives, and the record stays in flight.
-    ///
-    /// # Cancel safety
-    /// The settlement goes on in the background.
-    pub async fn conclude(self, settlement: Settlement) -> Standing {
-        let fence = self.fence();
-        let clock = self.engine.clock();
-        // The guard is used up by the settlement; the lease it had left says whether a failure may still be mended.
-        let lease_ends = clock.now() + self.remaining();
-        match self.settle(settlement).await {
-            Ok(Settled::Done) => Standing::Counts,
-            Ok(Settled::Fenced) => {
-                tracing::warn!(%fence, "an execution outlived its claim, its result was refused");
-                Standing::Superseded
-            }
-            Err(error) if clock.now() < lease_ends => {
-                tracing::error!(%error, "an idempotency record could not be settled at once");
-                Standing::Counts
-            }
-            Err(error) => {
-                tracing::error!(%error, "an idempotency record could not be settled before its lease ended");
-                Standing::Superseded
-            }
-        }
-    }
-
-    /// Settles in the background, without waiting for the store: for a `Drop`.
-    pub fn settle_later(self, settlement: Settlement) {
+    /// The same in the background, without waiting for the store.
+    pub(super) fn settle_wrapped_later(self, settlement: Settlement) {
         if settlement == Settlement::Release
             && let Some(late) = &self.late
         {
             self.engine.withdraw_detached((**late).clone());
         }
-        let settlement = self.wrapper.wrap(settlement);
         self.charge(&settlement);
         self.engine.settle_detached(self.claim.handle.clone(), settlement);
+    }
+
+    pub(super) fn clock(&self) -> Clock {
+        self.engine.clock()
+    }
+
+    /// Tells the quota what the record's place is worth now.
+    fn charge(&self, settlement: &Settlement) {
+        if let Some(scope) = self.wrapper.charged {
+            self.engine.charge_detached(Charge::of(scope, self.claim.handle.key, settlement));
+        }
     }
 
     /// The caller's lock scope, with this claim innermost.

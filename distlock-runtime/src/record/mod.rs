@@ -3,6 +3,7 @@
 
 #[cfg(feature = "idempotent")]
 mod call;
+mod conclude;
 mod fingerprints;
 mod found;
 mod guard;
@@ -17,10 +18,11 @@ pub use call::{
     AsScope, CallArguments, CallSpec, Idempotent, KeepsResult, KeepsValue, OnCancel, OnFailure,
     ReturnsResult, ReturnsValue, fingerprint_of, idempotent, scope_of,
 };
+pub use conclude::Standing;
 pub use fingerprints::Fingerprints;
 pub use found::Found;
-pub use guard::{ClaimGuard, Standing};
-pub use obtain::{Obtained, Seeker, obtain};
+pub use guard::ClaimGuard;
+pub use obtain::{Obtained, SHORTEST_WAIT, Seeker, obtain};
 pub use packing::Packing;
 #[cfg(feature = "seal")]
 pub use packing::SealKeys;

@@ -114,28 +114,28 @@ pub(crate) fn idempotent_call(template: &'static str, outcome: &'static str) {
     let _ = (template, outcome);
 }
 
-/// A request waited for the execution of another one.
-pub fn idempotent_wait() {
+/// A request or call waited for the execution of another one.
+pub(crate) fn idempotent_wait() {
     #[cfg(feature = "metrics")]
     metrics::counter!(names::RECORD_WAITS).increment(1);
 }
 
 /// An execution goes on in place of one that died.
-pub fn idempotent_takeover() {
+pub(crate) fn idempotent_takeover() {
     #[cfg(feature = "metrics")]
     metrics::counter!(names::TAKEOVERS).increment(1);
 }
 
 /// An execution's record was settled: `completed`, `released`, `tombstone` (with its reason), `unknown`; or it wasn't: `fenced` (replaced
 /// by a later one), `deferred` (tried again in the background), `lost` (the lease ran out before).
-pub fn idempotent_settlement(outcome: &'static str, reason: &'static str) {
+pub(crate) fn idempotent_settlement(outcome: &'static str, reason: &'static str) {
     #[cfg(feature = "metrics")]
     metrics::counter!(names::SETTLEMENTS, "outcome" => outcome, "reason" => reason).increment(1);
     #[cfg(not(feature = "metrics"))]
     let _ = (outcome, reason);
 }
 
-/// The store failed a request with an idempotency key: in the phase `claim`, `renewal`, `commit`, `release` or `replay`.
+/// The store failed a request with an idempotency key, or a call: in the phase `claim`, `renewal`, `commit`, `release` or `replay`.
 pub fn idempotent_store_error(phase: &'static str) {
     #[cfg(feature = "metrics")]
     metrics::counter!(names::STORE_ERRORS, "phase" => phase).increment(1);
@@ -159,9 +159,15 @@ pub fn describe() {
         describe_histogram!(names::QUEUE_DEPTH, "tasks of this process ahead when a task queued up");
         describe_counter!(names::CALLS, "calls of work that runs once for each key, by outcome");
         describe_counter!(names::REQUESTS, "requests with an idempotency key, by outcome");
-        describe_counter!(names::RECORD_WAITS, "requests that waited for the execution of another one");
+        describe_counter!(
+            names::RECORD_WAITS,
+            "requests and calls that waited for the execution of another one"
+        );
         describe_counter!(names::TAKEOVERS, "executions in place of one that died");
         describe_counter!(names::SETTLEMENTS, "settlements of idempotency records, by outcome and reason");
-        describe_counter!(names::STORE_ERRORS, "failures of the store for requests with a key, by phase");
+        describe_counter!(
+            names::STORE_ERRORS,
+            "failures of the store for requests with a key and for calls, by phase"
+        );
     }
 }

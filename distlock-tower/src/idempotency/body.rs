@@ -11,6 +11,7 @@ use pin_project_lite::pin_project;
 use tokio::sync::mpsc;
 
 use crate::BoxError;
+use crate::buffered::Buffered;
 
 pin_project! {
     /// The response body of an [`Idempotency`](super::Idempotency) service.
@@ -24,7 +25,7 @@ pin_project! {
     #[project = StateProj]
     enum State<B> {
         Passing { #[pin] inner: B },
-        Stored { data: Option<Bytes>, trailers: Option<HeaderMap>, is_sized: bool },
+        Stored { whole: Buffered, is_sized: bool },
         Spooled { spooled: Spooled<B> },
     }
 }
@@ -59,8 +60,7 @@ impl<B> ResponseBody<B> {
 
     /// `is_sized`: its length is told. Without it the body is sent as a stream, which over HTTP/1 is what trailers need.
     pub(crate) fn replayed(data: Bytes, trailers: Option<HeaderMap>, is_sized: bool) -> Self {
-        let data = Some(data).filter(|data| !data.is_empty());
-        Self { state: State::Stored { data, trailers, is_sized } }
+        Self { state: State::Stored { whole: Buffered::new(data, trailers), is_sized } }
     }
 
     pub(crate) fn spooled(pieces: mpsc::UnboundedReceiver<Piece<B>>, length: Option<u64>) -> Self {
@@ -83,9 +83,7 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match self.project().state.project() {
             StateProj::Passing { inner } => inner.poll_frame(cx).map_err(Into::into),
-            StateProj::Stored { data, trailers, .. } => Poll::Ready(
-                data.take().map(Frame::data).or_else(|| trailers.take().map(Frame::trailers)).map(Ok),
-            ),
+            StateProj::Stored { whole, .. } => Poll::Ready(whole.next_frame().map(Ok)),
             StateProj::Spooled { spooled } => spooled.poll_frame(cx),
         }
     }
@@ -93,7 +91,7 @@ where
     fn is_end_stream(&self) -> bool {
         match &self.state {
             State::Passing { inner } => inner.is_end_stream(),
-            State::Stored { data, trailers, .. } => data.is_none() && trailers.is_none(),
+            State::Stored { whole, .. } => whole.is_over(),
             State::Spooled { spooled } => spooled.ended,
         }
     }
@@ -101,13 +99,12 @@ where
     fn size_hint(&self) -> SizeHint {
         match &self.state {
             State::Passing { inner } => inner.size_hint(),
-            State::Stored { data, trailers, is_sized } => {
-                let length = data.as_ref().map_or(0, |data| data.len() as u64);
+            State::Stored { whole, is_sized } => {
                 let mut hint = SizeHint::new();
-                hint.set_lower(length);
+                hint.set_lower(whole.left());
                 // Servers give a body of exact length a Content-Length, and with it no trailers.
-                if *is_sized && trailers.is_none() {
-                    hint.set_upper(length);
+                if *is_sized && !whole.has_trailers() {
+                    hint.set_upper(whole.left());
                 }
                 hint
             }

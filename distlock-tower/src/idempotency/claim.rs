@@ -1,22 +1,16 @@
 //! Obtaining the right to execute, or the answer that makes it needless.
 
-use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::time::Duration;
-
+use distlock_runtime::__layers::{self, Obtained, Seeker};
 use distlock_runtime::problem::{Problem, ProblemKind};
-use distlock_runtime::{ClaimGuard, ClaimRequest, Claimed, ErrorKind, LockError, Settlement, telemetry};
+use distlock_runtime::{ClaimGuard, ClaimRequest, ErrorKind, LockError, Settlement, telemetry};
 use http::Response;
-use tokio::time::Instant;
+use http::request::Parts;
 
 use super::body::ResponseBody;
-use super::config::StoreDown;
+use super::config::{Config, StoreDown};
 use super::entry::Entry;
 use super::reply::Reply;
 use super::serve::Keyed;
-
-/// A record whose lease has just lapsed is looked at again after this long at the earliest.
-pub(super) const SHORTEST_WAIT: Duration = Duration::from_millis(10);
 
 /// What becomes of a request.
 pub(super) enum Verdict<B> {
@@ -28,55 +22,31 @@ pub(super) enum Verdict<B> {
     Gone,
 }
 
-/// Claims the request's key, or waits for the execution in flight. Every look is a claim: atomic in the store, so that a record
-/// which vanishes between two looks is never run without one. Who waits gives back what the service's readiness reserved.
+/// Claims the request's key, or waits for the execution in flight. Who waits gives back what the service's readiness reserved.
 pub(super) async fn obtain<S: Clone, B, E>(keyed: &mut Keyed<S>, reply: &mut Reply<B, E>) -> Verdict<B> {
-    let config = Arc::clone(&keyed.entry.config);
-    let (entry, rules) = (&keyed.entry, &config.rules);
-    let deadline = Instant::now() + rules.wait;
-    let mut waiting = None;
-    let mut fingerprint = entry.fingerprint;
-    loop {
-        let request = ClaimRequest {
+    let Keyed { entry, caller, request, .. } = keyed;
+    let (config, rules) = (&entry.config, &entry.config.rules);
+    let seeker = Seeker {
+        records: &config.records,
+        waiters: &config.waiters,
+        request: ClaimRequest {
             key: entry.key,
-            fingerprint,
+            fingerprint: entry.fingerprint,
             lease: config.lease,
             after_crash: rules.after_crash.policy(),
             retain: rules.retention,
             note: entry.note.clone(),
-        };
-        let record = match config.records.claim(request).await {
-            Ok(Claimed::Execute(guard)) => return claimed(entry, guard).await,
-            Ok(Claimed::Present(record)) => record,
-            Err(error) => return store_failed(keyed, &error, waiting.is_some()),
-        };
-        let stored = record.fingerprint;
-        let lease_left = match entry.read(record) {
-            ControlFlow::Break(response) => return Verdict::Answer(response),
-            ControlFlow::Continue(remaining) => remaining,
-        };
-        // The store compares digests: what died under a former rule is taken over under that one.
-        if lease_left.is_zero() && fingerprint != stored {
-            fingerprint = stored;
-            continue;
-        }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Verdict::Answer(config.in_flight());
-        }
-        if waiting.is_none() {
-            keyed.caller.park();
-            waiting = config.waiters.enter(entry.key);
-            if waiting.is_none() {
-                return Verdict::Answer(config.in_flight());
-            }
-            telemetry::idempotent_wait();
-        }
-        let look_again = lease_left.max(SHORTEST_WAIT).min(left);
-        tokio::select! {
-            biased;
-            () = reply.closed() => return Verdict::Gone,
-            () = config.records.changed(&entry.key, look_again) => {}
+        },
+        matches: &|stored| entry.matches(stored),
+        wait: Some(rules.wait),
+    };
+    match __layers::obtain(seeker, reply.closed(), || caller.park()).await {
+        Obtained::Execute(guard) => claimed(entry, guard).await,
+        Obtained::Present(found) => Verdict::Answer(entry.told(found)),
+        Obtained::InFlight => Verdict::Answer(config.in_flight()),
+        Obtained::Gone => Verdict::Gone,
+        Obtained::Failed { error, execution_seen } => {
+            store_failed(config, &request.parts, &error, execution_seen)
         }
     }
 }
@@ -89,28 +59,24 @@ async fn claimed<B>(entry: &Entry, guard: ClaimGuard) -> Verdict<B> {
         return Verdict::Answer(entry.config.refuse(&Problem::new(ProblemKind::KeyExpired)));
     }
     telemetry::idempotent_request("executed");
-    if guard.taken_over() {
-        telemetry::idempotent_takeover();
-    }
     Verdict::Execute(guard)
 }
 
-fn store_failed<S, B>(keyed: &Keyed<S>, error: &LockError, execution_seen: bool) -> Verdict<B> {
-    let rules = &keyed.entry.config.rules;
+fn store_failed<B>(config: &Config, parts: &Parts, error: &LockError, execution_seen: bool) -> Verdict<B> {
+    let rules = &config.rules;
     if error.kind() == ErrorKind::QuotaExceeded {
         let problem = Problem::new(ProblemKind::QuotaExceeded).retry_after(rules.retry_after);
-        return Verdict::Answer(keyed.entry.config.refuse(&problem));
+        return Verdict::Answer(config.refuse(&problem));
     }
-    telemetry::idempotent_store_error(if execution_seen { "replay" } else { "claim" });
     // What won't pass by itself (a record that can't be read, missing rights) is no outage to work around, and an execution
     // that was seen in flight is a reason not to run.
     let may_run = error.is_retryable() && !execution_seen;
-    if may_run && rules.store_down.of(&keyed.request.parts) == StoreDown::RunUnprotected {
+    if may_run && rules.store_down.of(parts) == StoreDown::RunUnprotected {
         tracing::error!(%error, "idempotency store failed, request runs unprotected");
         telemetry::idempotent_request("unprotected");
         return Verdict::Unprotected;
     }
     tracing::error!(%error, "idempotency store failed, request refused");
     let problem = Problem::new(ProblemKind::StoreUnavailable).retry_after(rules.retry_after);
-    Verdict::Answer(keyed.entry.config.refuse(&problem))
+    Verdict::Answer(config.refuse(&problem))
 }

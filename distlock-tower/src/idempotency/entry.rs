@@ -2,10 +2,10 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
 
+use distlock_runtime::__layers::Found;
 use distlock_runtime::problem::{Problem, ProblemKind};
-use distlock_runtime::{Fingerprint, Record, RecordKey, RecordNote, RecordState, telemetry};
+use distlock_runtime::{Fingerprint, RecordKey, RecordNote, telemetry};
 use http::Response;
 
 use super::body::ResponseBody;
@@ -30,42 +30,38 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// What a record says: the answer, or to go on waiting, with how long the executor's lease still runs. A record of another
-    /// request is refused, in flight too.
-    pub(super) fn read<B>(&self, record: Record) -> ControlFlow<Response<ResponseBody<B>>, Duration> {
-        let rules = &self.config.rules;
-        let problem =
-            match rules.fingerprinting.matches(&record.fingerprint, &self.fingerprint, &self.subject) {
-                None => self.unreadable("the fingerprint was made by a rule that is not known"),
-                Some(false) => Problem::new(ProblemKind::KeyReused),
-                Some(true) => match record.state {
-                    RecordState::InFlight { remaining } => return ControlFlow::Continue(remaining),
-                    RecordState::Completed { response } => match StoredResponse::decode(response) {
-                        Ok(stored) if variant::suits(&stored.headers, self.subject.headers()) => {
-                            return ControlFlow::Break(replay(stored));
-                        }
-                        Ok(_) => Problem::new(ProblemKind::RepresentationDiffers),
-                        Err(DecodeError::Malformed) => self.unreadable("the stored response is malformed"),
-                        Err(DecodeError::UnknownVersion(_)) => {
-                            self.unreadable("the stored response's version is not known")
-                        }
-                    },
-                    RecordState::Tombstone { reason } => {
-                        Problem::new(ProblemKind::ResponseNotRetained).detail(reason)
-                    }
-                    RecordState::Unknown => Problem::new(ProblemKind::OutcomeUnknown),
-                    RecordState::Unreadable { why } => self.unreadable(why),
-                    _ => self.unreadable("the record's state is not known"),
-                },
-            };
-        ControlFlow::Break(self.config.refuse(&problem))
+    /// Whether a record with this fingerprint is about this request; `None` if it can't be told.
+    pub(super) fn matches(&self, stored: &Fingerprint) -> Option<bool> {
+        self.config.rules.fingerprinting.matches(stored, &self.fingerprint, &self.subject)
+    }
+
+    /// What a record says to the request.
+    pub(super) fn told<B>(&self, found: Found) -> Response<ResponseBody<B>> {
+        let problem = match found {
+            Found::Completed(response, _) => match StoredResponse::decode(response) {
+                Ok(stored) if variant::suits(&stored.headers, self.subject.headers()) => {
+                    return replay(stored);
+                }
+                Ok(_) => Problem::new(ProblemKind::RepresentationDiffers),
+                Err(DecodeError::Malformed) => self.unreadable("the stored response is malformed"),
+                Err(DecodeError::UnknownVersion(_)) => {
+                    self.unreadable("the stored response's version is not known")
+                }
+            },
+            Found::Other => Problem::new(ProblemKind::KeyReused),
+            Found::Tombstone(reason) => Problem::new(ProblemKind::ResponseNotRetained).detail(reason),
+            Found::Unknown => Problem::new(ProblemKind::OutcomeUnknown),
+            Found::Unreadable(why) => self.unreadable(why),
+            _ => self.unreadable("the record's state is not known"),
+        };
+        self.config.refuse(&problem)
     }
 
     /// The answer for an execution that has lost its claim: what the record says now, never its own result, which doesn't count.
     pub(super) async fn successor<B>(&self) -> Response<ResponseBody<B>> {
         match self.config.records.look_up(&self.key).await {
-            Ok(Some(record)) => match self.read(record) {
-                ControlFlow::Break(response) => response,
+            Ok(Some(record)) => match Found::of(record, |stored| self.matches(stored)) {
+                ControlFlow::Break(found) => self.told(found),
                 ControlFlow::Continue(_) => self.config.in_flight(),
             },
             Ok(None) => self.config.refuse(&Problem::new(ProblemKind::Superseded)),

@@ -15,7 +15,7 @@ use super::body::ResponseBody;
 use super::config::OnDisconnect;
 use super::disposition::{Disposition, OnPanic};
 use super::execution::Execution;
-use super::held::{HeldClaim, Standing};
+use super::held::HeldClaim;
 use super::reply::Reply;
 use super::request_body::RequestBody;
 use super::serve::Keyed;
@@ -110,23 +110,23 @@ where
         // It has had its effect, whatever becomes of its body.
         claim.if_dropped(unknown(rules.retention));
     }
-    let standing = match rules.classifier.classify(&head) {
+    let lost = match rules.classifier.classify(&head) {
         Disposition::Store => return record::record(claim, head, body, rules.retention, reply).await,
         Disposition::StoreFor(retain) => return record::record(claim, head, body, retain, reply).await,
         Disposition::Tombstone => claim.settle(record::tombstone("not-storable", rules.retention)).await,
         // What says "nothing happened" or "who knows" is true of this execution whoever owns the record now.
         Disposition::Release => {
             claim.settle(Settlement::Release).await;
-            Standing::Counts
+            None
         }
         Disposition::Unknown => {
             claim.settle(unknown(rules.retention)).await;
-            Standing::Counts
+            None
         }
     };
-    let response = match standing {
-        Standing::Counts => Response::from_parts(head, ResponseBody::passing(body)),
-        Standing::Superseded(entry) => entry.successor().await,
+    let response = match lost {
+        None => Response::from_parts(head, ResponseBody::passing(body)),
+        Some(entry) => entry.successor().await,
     };
     reply.send(Ok(response));
 }

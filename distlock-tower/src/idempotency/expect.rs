@@ -1,6 +1,7 @@
 //! Requests whose client asks before it sends the body (`Expect: 100-continue`): what refuses them anyhow is said before, since reading
 //! the body is the answer "go on".
 
+use distlock_runtime::__layers::SHORTEST_WAIT;
 use distlock_runtime::problem::{Problem, ProblemKind};
 use distlock_runtime::{RecordKey, RecordState, telemetry};
 use http::header::EXPECT;
@@ -9,7 +10,6 @@ use http::{HeaderMap, Response};
 use tokio::time::Instant;
 
 use super::body::ResponseBody;
-use super::claim::SHORTEST_WAIT;
 use super::config::{Config, StoreDown};
 
 pub(super) fn is_asking(headers: &HeaderMap) -> bool {

@@ -19,14 +19,10 @@ use super::body::{Piece, ResponseBody};
 use super::codec::StoredResponse;
 use super::disposition::Disposition;
 use super::fidelity;
-use super::held::{HeldClaim, Standing};
+use super::held::HeldClaim;
 use super::reply::Reply;
 use crate::BoxError;
 use crate::caller::caught;
-
-/// Why a response isn't kept; a client is told, and metrics are labelled with it.
-pub(super) const TOMBSTONES: [&str; 4] =
-    ["failed", "not-storable", "response-too-large", "response-too-slow"];
 
 /// Settles that it happened and that the response isn't kept.
 pub(super) fn tombstone(reason: &str, retain: Duration) -> Settlement {
@@ -84,20 +80,20 @@ pub(super) async fn record<B, E>(
     };
     let is_complete = matches!(end, End::Complete);
     match (claim.settle(settlement).await, held) {
-        (Standing::Superseded(entry), Some((reply, ..))) => reply.send(Ok(entry.successor().await)),
-        (Standing::Superseded(entry), None) => tape.hand_on(match entry.config.refusing_trailers() {
+        (Some(entry), Some((reply, ..))) => reply.send(Ok(entry.successor().await)),
+        (Some(entry), None) => tape.hand_on(match entry.config.refusing_trailers() {
             Some(trailers) => Piece::Frame(Frame::trailers(trailers)),
             None => Piece::Failed("the execution was superseded before its response was complete".into()),
         }),
-        (Standing::Counts, Some((reply, head, _))) if is_complete => {
+        (None, Some((reply, head, _))) if is_complete => {
             let body = ResponseBody::stored(stored.body, stored.trailers);
             reply.send(Ok(Response::from_parts(head, body)));
         }
-        (Standing::Counts, Some((reply, head, pieces))) => {
+        (None, Some((reply, head, pieces))) => {
             tape.finish(end);
             reply.send(Ok(Response::from_parts(head, ResponseBody::spooled(pieces, length))));
         }
-        (Standing::Counts, None) => tape.finish(end),
+        (None, None) => tape.finish(end),
     }
 }
 
@@ -115,8 +111,8 @@ pub(super) async fn keep<B>(
         false => complete(&stored, retain),
     };
     match claim.settle(settlement).await {
-        Standing::Counts => Response::from_parts(head, ResponseBody::stored(body, None)),
-        Standing::Superseded(entry) => entry.successor().await,
+        None => Response::from_parts(head, ResponseBody::stored(body, None)),
+        Some(entry) => entry.successor().await,
     }
 }
 

@@ -8,6 +8,8 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use crate::buffered::Buffered;
+
 pin_project! {
     /// The request body behind an [`IdempotencyLayer`](super::IdempotencyLayer): as it came where there is no key, else
     /// read to its end, trailers included. Cheap to clone where the body inside is: a retry layer further in needs that.
@@ -23,7 +25,7 @@ pin_project! {
     #[derive(Clone, Debug)]
     enum State<B> {
         Passing { #[pin] inner: B },
-        Buffered { data: Option<Bytes>, trailers: Option<HeaderMap> },
+        Whole { whole: Buffered },
     }
 }
 
@@ -33,7 +35,7 @@ impl<B> RequestBody<B> {
     }
 
     pub(crate) fn buffered(data: Bytes, trailers: Option<HeaderMap>) -> Self {
-        Self { state: State::Buffered { data: Some(data).filter(|data| !data.is_empty()), trailers } }
+        Self { state: State::Whole { whole: Buffered::new(data, trailers) } }
     }
 }
 
@@ -47,25 +49,21 @@ impl<B: Body<Data = Bytes>> Body for RequestBody<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         match self.project().state.project() {
             StateProj::Passing { inner } => inner.poll_frame(cx),
-            StateProj::Buffered { data, trailers } => Poll::Ready(
-                data.take().map(Frame::data).or_else(|| trailers.take().map(Frame::trailers)).map(Ok),
-            ),
+            StateProj::Whole { whole } => Poll::Ready(whole.next_frame().map(Ok)),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.state {
             State::Passing { inner } => inner.is_end_stream(),
-            State::Buffered { data, trailers } => data.is_none() && trailers.is_none(),
+            State::Whole { whole } => whole.is_over(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.state {
             State::Passing { inner } => inner.size_hint(),
-            State::Buffered { data, .. } => {
-                SizeHint::with_exact(data.as_ref().map_or(0, |data| data.len() as u64))
-            }
+            State::Whole { whole } => SizeHint::with_exact(whole.left()),
         }
     }
 }

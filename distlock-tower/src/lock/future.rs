@@ -3,12 +3,13 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use http::Response;
 use pin_project_lite::pin_project;
 
 use super::body::LockedBody;
+use crate::way::Way;
 
 /// What a request ends with.
 pub(super) type Answer<B, E> = Result<Response<LockedBody<B>>, E>;
@@ -23,30 +24,21 @@ pin_project! {
     /// released.
     pub struct LockedFuture<F, B, E> {
         #[pin]
-        state: State<F, B, E>,
-    }
-}
-
-pin_project! {
-    #[project = StateProj]
-    enum State<F, B, E> {
-        Passing { #[pin] future: F },
-        Told { response: Option<Response<LockedBody<B>>> },
-        UnderLock { future: UnderLock<B, E> },
+        way: Way<F, Response<LockedBody<B>>, UnderLock<B, E>>,
     }
 }
 
 impl<F, B, E> LockedFuture<F, B, E> {
     pub(super) fn passing(future: F) -> Self {
-        Self { state: State::Passing { future } }
+        Self { way: Way::Passing { future } }
     }
 
     pub(super) fn told(response: Response<LockedBody<B>>) -> Self {
-        Self { state: State::Told { response: Some(response) } }
+        Self { way: Way::told(response) }
     }
 
     pub(super) fn under_lock(future: UnderLock<B, E>) -> Self {
-        Self { state: State::UnderLock { future } }
+        Self { way: Way::Long { future } }
     }
 }
 
@@ -57,26 +49,12 @@ where
     type Output = Answer<B, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().state.project() {
-            StateProj::Passing { future } => {
-                let response = ready!(future.poll(cx))?;
-                Poll::Ready(Ok(response.map(LockedBody::passing)))
-            }
-            StateProj::Told { response } => {
-                Poll::Ready(Ok(response.take().expect("a future isn't polled after it was ready")))
-            }
-            StateProj::UnderLock { future } => future.as_mut().poll(cx),
-        }
+        self.project().way.poll(cx, |response| response.map(LockedBody::passing))
     }
 }
 
 impl<F, B, E> fmt::Debug for LockedFuture<F, B, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = match &self.state {
-            State::Passing { .. } => "passing",
-            State::Told { .. } => "told",
-            State::UnderLock { .. } => "under lock",
-        };
-        f.debug_tuple("LockedFuture").field(&state).finish()
+        f.debug_tuple("LockedFuture").field(&self.way).finish()
     }
 }

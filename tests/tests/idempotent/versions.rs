@@ -38,7 +38,7 @@ async fn ask(locks: &LockManager, name: &str, fingerprints: &Fingerprints) -> Ob
         records: &locks.records().unwrap(),
         waiters: &Waiters::new(10),
         request: request(name, fingerprints.current(), Ttl::DEFAULT.as_duration()),
-        fingerprints,
+        matches: &|stored| fingerprints.matches(stored),
         wait: Some(Duration::from_secs(10)),
     };
     obtain(seeker, pending(), || {}).await

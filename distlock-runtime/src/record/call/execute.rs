@@ -70,7 +70,7 @@ impl Prepared {
                 retain: self.options.retain,
                 note: self.note.clone(),
             },
-            fingerprints: &self.fingerprints,
+            matches: &|stored| self.fingerprints.matches(stored),
             wait: match self.options.wait {
                 Wait::None => Some(std::time::Duration::ZERO),
                 Wait::For(length) => Some(length),
@@ -94,9 +94,12 @@ impl Prepared {
     /// What the record says to an execution that lost its claim.
     async fn successor(&self) -> Result<bytes::Bytes, LockError> {
         let superseded = || self.error(ErrorKind::Superseded);
-        let record =
-            self.records.look_up(&self.record).await.map_err(|_| superseded())?.ok_or_else(superseded)?;
-        match Found::of(record, &self.fingerprints) {
+        let record = self.records.look_up(&self.record).await.map_err(|_| {
+            telemetry::idempotent_store_error("replay");
+            superseded()
+        })?;
+        let record = record.ok_or_else(superseded)?;
+        match Found::of(record, |stored| self.fingerprints.matches(stored)) {
             ControlFlow::Break(Found::Completed(bytes, _)) => Ok(bytes),
             ControlFlow::Break(_) | ControlFlow::Continue(_) => Err(superseded()),
         }

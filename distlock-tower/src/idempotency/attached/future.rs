@@ -4,11 +4,11 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use distlock_runtime::problem::{Problem, ProblemKind};
-use http::{HeaderValue, Request, Response};
+use http::{Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
@@ -18,9 +18,11 @@ use crate::BoxError;
 use crate::caller::Caller;
 use crate::idempotency::body::ResponseBody;
 use crate::idempotency::config::Config;
+use crate::idempotency::future::passed;
 use crate::idempotency::key::IdempotencyKey;
 use crate::idempotency::request_body::RequestBody;
-use crate::idempotency::{fidelity, reply, serve};
+use crate::idempotency::{reply, serve};
+use crate::way::Way;
 
 type Answer<B, E> = Result<Response<AttachedBody<B>>, E>;
 
@@ -34,31 +36,23 @@ pin_project! {
     /// outcome is unknown.
     pub struct AttachedFuture<F, B, E> {
         #[pin]
-        state: State<F, B, E>,
-    }
-}
-
-pin_project! {
-    #[project = StateProj]
-    enum State<F, B, E> {
-        Passing { #[pin] future: F, is_told: bool },
-        Told { response: Option<Response<ResponseBody<B>>> },
-        Keyed { future: Keyed<B, E> },
+        way: Way<F, Response<AttachedBody<B>>, Keyed<B, E>>,
+        is_told: bool,
     }
 }
 
 impl<F, B, E> AttachedFuture<F, B, E> {
     /// `is_told`: the response says that the request's key was ignored.
     pub(super) fn passing(future: F, is_told: bool) -> Self {
-        Self { state: State::Passing { future, is_told } }
+        Self { way: Way::Passing { future }, is_told }
     }
 
     pub(super) fn told(response: Response<ResponseBody<B>>) -> Self {
-        Self { state: State::Told { response: Some(response) } }
+        Self { way: Way::told(response.map(AttachedBody::whole)), is_told: false }
     }
 
     pub(super) fn keyed(future: Keyed<B, E>) -> Self {
-        Self { state: State::Keyed { future } }
+        Self { way: Way::Long { future }, is_told: false }
     }
 }
 
@@ -69,20 +63,8 @@ where
     type Output = Answer<B, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().state.project() {
-            StateProj::Passing { future, is_told } => {
-                let mut response = ready!(future.poll(cx))?;
-                if *is_told {
-                    response.headers_mut().insert(fidelity::STATUS, HeaderValue::from_static("ignored"));
-                }
-                Poll::Ready(Ok(response.map(|body| AttachedBody::whole(ResponseBody::passing(body)))))
-            }
-            StateProj::Told { response } => {
-                let response = response.take().expect("a future isn't polled after it was ready");
-                Poll::Ready(Ok(response.map(AttachedBody::whole)))
-            }
-            StateProj::Keyed { future } => future.as_mut().poll(cx),
-        }
+        let this = self.project();
+        this.way.poll(cx, |response| passed(response, *this.is_told).map(AttachedBody::whole))
     }
 }
 
@@ -128,11 +110,6 @@ where
 
 impl<F, B, E> fmt::Debug for AttachedFuture<F, B, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = match &self.state {
-            State::Passing { .. } => "passing",
-            State::Told { .. } => "told",
-            State::Keyed { .. } => "keyed",
-        };
-        f.debug_tuple("AttachedFuture").field(&state).finish()
+        f.debug_tuple("AttachedFuture").field(&self.way).finish()
     }
 }

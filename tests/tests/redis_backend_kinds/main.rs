@@ -5,12 +5,14 @@
 //! | `shares` | the contract of each operation on read/write locks and semaphores |
 //! | `fair` | arrival decides |
 //! | `fault_dead` | waiters that died cost those behind them little, and only once |
+//! | `left_behind` | a line that is over, however long it was, conflicts with nobody |
 //! | `model` | random histories are those of the memory store |
 //! | `fault_scale` | ten thousand holders and waiters make no call slow |
 
 mod fair;
 mod fault_dead;
 mod fault_scale;
+mod left_behind;
 mod model;
 #[path = "../redis_backend/mod.rs"]
 mod redis_backend;

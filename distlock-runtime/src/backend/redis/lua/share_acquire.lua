@@ -14,21 +14,30 @@ if stands then
   judged = settle(owner)
   if is_empty() then
     stands = nil
-  elseif stands ~= kind then
+  elseif stands ~= kind or limit ~= tonumber(ARGV[2]) then
+    local reply
+    if judged == now and redis.call('exists', KEYS[2]) == 0 then
+      -- Nobody has it, and of those who wait more may be dead than one call clears away.
+      reply = in_the_way(judged)
+      reply[3] = 0
+    elseif stands ~= kind then
+      reply = conflict('another kind of lock (' .. stands .. ')')
+    else
+      reply = { err = 'LIMITMISMATCH the semaphore has ' .. digits(limit) .. ' permits, not ' .. ARGV[2] }
+    end
     keep(stands)
-    return conflict('another kind of lock (' .. stands .. ')')
-  elseif limit ~= tonumber(ARGV[2]) then
-    keep(stands)
-    return { err = 'LIMITMISMATCH the semaphore has ' .. digits(limit) .. ' permits, not ' .. ARGV[2] }
+    return reply
   end
-elseif redis.call('exists', KEYS[3]) == 1 then
+elseif redis.call('exists', KEYS[6]) == 1 then
   -- The queue of an exclusive lock that is free at this moment, or what is left of one.
   for _ = 1, PURGE do
     local waiter, live = waiter_at(KEYS[3], KEYS[6], 0, now)
-    if not waiter or live then break end
+    if not waiter then break end
+    if live then return conflict('those who wait for an exclusive lock') end
     leave(KEYS[3], KEYS[6], waiter)
   end
-  if redis.call('exists', KEYS[3]) == 1 then return conflict('those who wait for an exclusive lock') end
+  local more = head()
+  if more then return { more .. ':', 0, 0 } end
 end
 if not stands then
   -- Shares of a lock that somebody deleted don't count. No write without need: after one, a full server takes all others.
@@ -38,6 +47,11 @@ if not stands then
 end
 local deadline = deadline_of(owner)
 local first = head()
+if first and not stands then
+  -- The line of such a lock: whoever lives asks again and keeps the place, the others are cleared away.
+  judged = settle(owner)
+  first = head()
+end
 -- One more hold of the explicit owner that has the lock waits for nobody: those in the line wait for it.
 local again = owned and used > 0 and whose == id
 if deadline or again or ((not first or first == owner) and fits(weight, id)) then

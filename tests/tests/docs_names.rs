@@ -49,3 +49,22 @@ fn the_guide_lists_every_metric() {
         listed(&guide).into_iter().filter(|name| name.starts_with("distlock_")).collect();
     assert_eq!(listed, emitted);
 }
+
+#[test]
+fn every_feature_is_told_of_in_the_readme_and_on_the_first_page() {
+    let manifest = read("distlock/Cargo.toml");
+    let section = manifest.split("[features]").nth(1).and_then(|rest| rest.split("\n[").next()).unwrap();
+    let features: Vec<_> = section
+        .lines()
+        .filter_map(|line| Some(line.split_once(" = ")?.0))
+        .filter(|name| !name.starts_with('#') && *name != "default")
+        .collect();
+    assert!(features.len() >= 10, "{features:?}");
+    for page in ["README.md", "distlock/src/guide/getting_started.md"] {
+        let text = read(page);
+        for feature in &features {
+            let named = text.contains(&format!("`{feature}`")) || text.contains(&format!("`{feature}://`"));
+            assert!(named || *feature == "redis", "{page} doesn't tell of the feature {feature}");
+        }
+    }
+}

@@ -254,8 +254,8 @@ pub struct HolderState {
     pub remaining: Option<Duration>,
     /// The hold's fencing token, where it is known (the store need not keep it).
     pub token: Option<FencingToken>,
-    /// How many guards share the hold, where it is held by this process; of an explicit owner, how many holds it has
-    /// in all processes.
+    /// How many guards share the hold, where it is held by this process, as `Guard::hold_count` has it. Of an explicit owner: how
+    /// many holds it has in all processes, whatever the number of guards that share each.
     pub hold_count: Option<u32>,
     /// The owner token, where it is one of ours.
     pub owner: Option<OwnerToken>,

@@ -77,6 +77,10 @@ impl Guard {
     }
 
     /// How many guards share this hold, this one included.
+    ///
+    /// That is what this process knows without asking: code that entered again under a guard shares its hold. Of an explicit
+    /// owner each acquisition that isn't made under a guard is a hold of its own, with a lease of its own, in this process or another;
+    /// how many holds the owner has in all is the `hold_count` that `LockManager::inspect` gives.
     #[must_use]
     pub fn hold_count(&self) -> u32 {
         self.own_view().guards()

@@ -25,7 +25,12 @@ use crate::ttl::Wait;
 /// # async fn main() -> Result<(), distlock_runtime::LockError> {
 /// # let locks = distlock_runtime::LockManager::connect("memory:").await?;
 /// let transfer = locks.mutex_all(["account:7", "account:3"]).lock().await?;
-/// assert_eq!(transfer.guards().len(), 2);
+/// let debit = transfer.fencing_token("account:7").expect("it is one of the two");
+/// for (account, fence) in transfer.fencing_tokens() {
+///     println!("{account} is written under {fence}");
+/// }
+/// # assert_eq!(transfer.guards().len(), 2);
+/// # assert_eq!(debit, transfer.guards()[1].fencing_token());
 /// # Ok(())
 /// # }
 /// ```
@@ -115,10 +120,17 @@ impl MultiGuard {
         &self.guards
     }
 
-    /// The fencing token of one of the keys.
+    /// The fencing token of one of the keys, which may be text as where they were given; `None` for a key that isn't among
+    /// them.
     #[must_use]
-    pub fn fencing_token(&self, key: &LockKey) -> Option<FencingToken> {
-        self.guards.iter().find(|guard| guard.key() == key).map(Guard::fencing_token)
+    pub fn fencing_token<K: TryInto<LockKey>>(&self, key: K) -> Option<FencingToken> {
+        let key = key.try_into().ok()?;
+        self.guards.iter().find(|guard| *guard.key() == key).map(Guard::fencing_token)
+    }
+
+    /// Each key with its fencing token, in the order of the keys.
+    pub fn fencing_tokens(&self) -> impl ExactSizeIterator<Item = (&LockKey, FencingToken)> {
+        self.guards.iter().map(|guard| (guard.key(), guard.fencing_token()))
     }
 
     /// Whether all of them are certainly still held.

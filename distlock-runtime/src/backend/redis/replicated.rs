@@ -114,6 +114,18 @@ impl RedisOptions {
         self.has_sentinels() || self.replication.min_replicas > 0 || self.replication.strict_failover
     }
 
+    /// Something that is chosen and concerns replicas and failovers, by its name.
+    pub(in crate::backend) fn about_replicas(&self) -> Option<&'static str> {
+        let Replication { min_replicas, replica_timeout, strict_failover } = &self.replication;
+        let chosen = [
+            (self.has_sentinels(), "a primary that Sentinels watch"),
+            (*min_replicas > 0, "min_replicas"),
+            (*replica_timeout != Self::DEFAULT_REPLICA_TIMEOUT, "replica_timeout"),
+            (*strict_failover, "strict_failover"),
+        ];
+        chosen.into_iter().find_map(|(chosen, name)| chosen.then_some(name))
+    }
+
     pub(super) fn check_replication(&self) -> Result<(), BackendError> {
         let limit = self.replication.replica_timeout;
         if limit < Duration::from_millis(1) || limit > LONGEST {

@@ -71,7 +71,7 @@ impl RedlockBackend {
     /// A backend that connects when it is first used. Needs no runtime.
     ///
     /// # Errors
-    /// `Config` for fewer than 3 or more than 9 nodes, one that is given twice, and what
+    /// `Config` for fewer than 3 or more than 9 nodes, one that is given twice, one with options of replicas or failovers, and what
     /// [`RedisBackend::open`](super::redis::RedisBackend::open) says of each.
     pub fn open(options: &RedlockOptions, clock: Clock) -> Result<Arc<Self>, BackendError> {
         options.check()?;

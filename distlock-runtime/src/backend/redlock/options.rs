@@ -30,7 +30,8 @@ pub struct RedlockOptions {
 }
 
 impl RedlockOptions {
-    /// These servers, 3 to 9.
+    /// These servers, 3 to 9. What concerns replicas and failovers (`min_replicas`, `strict_failover`, Sentinels) makes no sense for
+    /// them: [`RedlockBackend::open`](super::RedlockBackend::open) refuses it.
     pub fn new(nodes: impl IntoIterator<Item = RedisOptions>) -> Self {
         Self { nodes: nodes.into_iter().collect(), node_timeout: None, restart_delay: None }
     }
@@ -87,6 +88,9 @@ impl RedlockOptions {
         }
         for (index, node) in self.nodes.iter().enumerate() {
             let address = node.address();
+            if let Some(name) = node.about_replicas() {
+                return Err(replicated(&format!("{name} (node {address})")));
+            }
             if self.nodes[..index].iter().any(|other| other.address() == address) {
                 return Err(config(format!(
                     "the redlock node {address} is given twice: one server is one vote"
@@ -151,7 +155,7 @@ fn without_own(tail: &str) -> Result<(String, Own), BackendError> {
 
 fn replicated(name: &str) -> BackendError {
     config(format!(
-        "{name} makes no sense in a redlock URL: its nodes are independent servers, without replicas and failovers"
+        "{name} makes no sense with redlock: its nodes are independent servers, without replicas and failovers"
     ))
 }
 
@@ -196,6 +200,27 @@ mod tests {
             .node_timeout(Duration::from_millis(200))
             .restart_delay(Duration::from_secs(60));
         assert_eq!(RedlockOptions::from_url(url).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_concerns_replicas_is_refused_in_code_too() {
+        let second = |chosen: fn(RedisOptions) -> RedisOptions| {
+            let nodes = ["a", "b", "c"].map(RedisOptions::new);
+            let [a, b, c] = nodes;
+            RedlockOptions::new([a, chosen(b), c]).check()
+        };
+        second(|node| node.connect_timeout(Duration::from_secs(1))).unwrap();
+        let watched: fn(RedisOptions) -> RedisOptions = |_| RedisOptions::sentinel([("s", 1)], "primary");
+        for (chosen, name) in [
+            ((|node| node.min_replicas(1)) as fn(RedisOptions) -> RedisOptions, "min_replicas (node b:6379)"),
+            (|node| node.replica_timeout(Duration::from_secs(1)), "replica_timeout (node b:6379)"),
+            (|node| node.strict_failover(true), "strict_failover (node b:6379)"),
+            (watched, "a primary that Sentinels watch (node primary"),
+        ] {
+            let error = second(chosen).unwrap_err();
+            assert_eq!(error.kind(), BackendErrorKind::Config);
+            assert!(error.to_string().contains(name), "{error}");
+        }
     }
 
     #[test]

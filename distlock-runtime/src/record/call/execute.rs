@@ -23,6 +23,9 @@ use crate::ttl::{Ttl, Wait};
 
 /// Names the layout of these records: another layout must never meet them.
 const DOMAIN: &str = "distlock.call.1";
+/// How an execution that left no outcome is ended.
+const UNRESOLVED: &str = "find out what it did, then resolve_with(&value) or resolve_as_not_run() on LockManager::idempotent(key), or \
+                          LockManager::records() and Records::resolve";
 
 /// The record of a key.
 pub(super) fn record_of(key: &LockKey) -> RecordKey {
@@ -111,9 +114,7 @@ impl Prepared {
                 self.error(ErrorKind::KeyReused).remedy("a key names one operation with its arguments")
             }
             Found::Tombstone(reason) => self.error(ErrorKind::ResultNotRetained).detail(reason),
-            Found::Unknown => {
-                self.error(ErrorKind::OutcomeUnknown).remedy("find out what it did, then resolve the record")
-            }
+            Found::Unknown => self.error(ErrorKind::OutcomeUnknown).remedy(UNRESOLVED),
             Found::Unreadable(why) => self.unreadable(why),
             Found::Completed(..) => self.unreadable("a result in place of a refusal"),
         }

@@ -158,6 +158,11 @@ pub async fn several_are_held_and_released_like_single_ones(store: &impl Store) 
     before.release().await.unwrap();
     let all = one.mutex_all(&keys).ttl(ms(900)).lock().await.unwrap();
     assert!(all.fencing_token(&keys[0]).unwrap() > token);
+    assert_eq!(all.fencing_token(keys[0].as_str()), all.fencing_token(&keys[0]), "as text too");
+    assert_eq!(all.fencing_token("another"), None);
+    let each: Vec<_> = all.fencing_tokens().collect();
+    let of_guards: Vec<_> = all.guards().iter().map(|guard| (guard.key(), guard.fencing_token())).collect();
+    assert_eq!(each, of_guards);
     // Renewed past their ttl.
     tokio::time::sleep(ms(1_500)).await;
     all.check().unwrap();

@@ -8,7 +8,7 @@ mod promises;
 use std::time::Duration;
 
 use distlock_tests::{soak, wait::Deadline};
-use promises::{leftovers, linear, procs_order, procs_permits};
+use promises::{leftovers, linear, linear_owners, procs_order, procs_permits};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn soak_kinds_go_by_arrival_whoever_is_killed() {
@@ -41,5 +41,6 @@ async fn soak_kinds_are_linearizable() {
         for kind in linear::KINDS {
             linear::histories(kind, 200).await;
         }
+        linear_owners::histories(200).await;
     }
 }

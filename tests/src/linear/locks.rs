@@ -17,15 +17,21 @@ pub struct LockModel {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LockState {
     held: BTreeMap<u32, u64>,
-    line: Vec<u32>,
+    /// Who waits, and for how much.
+    line: Vec<(u32, u64)>,
     last_token: u64,
 }
 
 /// What one acquisition (`who`, used once) does and meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Begins to wait.
-    Enter(u32),
+    /// Begins to wait for so much.
+    Enter {
+        /// The acquisition.
+        who: u32,
+        /// How much.
+        weight: u64,
+    },
     /// Gets so much, with a token. One that shares carries the token of somebody before.
     Granted {
         /// The acquisition.
@@ -68,6 +74,15 @@ impl LockState {
     fn used(&self) -> u64 {
         self.held.values().sum()
     }
+
+    /// What those get who are before this one in the line, or before one that isn't in it.
+    fn ahead(&self, who: u32) -> u64 {
+        self.line.iter().take_while(|(waits, _)| *waits != who).map(|(_, weight)| weight).sum()
+    }
+
+    fn waits(&self, who: u32) -> bool {
+        self.line.iter().any(|(waits, _)| *waits == who)
+    }
 }
 
 impl Model for LockModel {
@@ -82,27 +97,26 @@ impl Model for LockModel {
         let mut next = state.clone();
         let fits = |weight: u64| state.used() + weight <= self.capacity;
         let right = match *action {
-            Action::Enter(who) => {
-                next.line.push(who);
-                true
+            Action::Enter { who, weight } => {
+                next.line.push((who, weight));
+                !state.held.contains_key(&who)
             }
             Action::Granted { who, weight, token, draws } => {
-                let waited = state.line.contains(&who);
-                let turn = !self.in_line || state.line.first().is_none_or(|first| *first == who);
+                // What is free is given to the line in its order, and taken up by each when it hears of it: who comes later may
+                // have more than one before it already, never what that one waits for.
+                let turn = !self.in_line || fits(weight + state.ahead(who));
                 let grows =
                     token.is_none_or(|token| token > state.last_token || !draws && token == state.last_token);
-                next.line.retain(|waits| *waits != who);
+                next.line.retain(|(waits, _)| *waits != who);
                 next.held.insert(who, weight);
                 next.last_token = token.unwrap_or(state.last_token);
-                // Who waits has entered before; a single try passes nobody either.
-                fits(weight) && turn && grows && (waited || state.line.is_empty() || !self.in_line)
+                fits(weight) && turn && grows
             }
             Action::Busy { weight } => !fits(weight) || !state.line.is_empty(),
             Action::Released(who) => next.held.remove(&who).is_some(),
             Action::Gone(who) => {
-                let place = next.line.len();
-                next.line.retain(|waits| *waits != who);
-                next.held.remove(&who).is_some() || next.line.len() < place
+                next.line.retain(|(waits, _)| *waits != who);
+                next.held.remove(&who).is_some() || state.waits(who)
             }
             Action::Converted { who, weight, token } => {
                 let had = next.held.insert(who, weight)?;
@@ -159,7 +173,10 @@ mod tests {
         ));
         assert!(!run(&RW, &[granted(1, 1, 7), granted(2, all, 8)]), "a writer beside a reader");
         assert!(!run(&RW, &[granted(1, all, 7), granted(2, 1, 7)]), "a reader beside a writer");
-        assert!(!run(&RW, &[granted(1, 1, 7), Enter(2), granted(3, 1, 7)]), "past a writer that waits");
+        assert!(
+            !run(&RW, &[granted(1, 1, 7), Enter { who: 2, weight: all }, granted(3, 1, 7)]),
+            "past a writer that waits"
+        );
         assert!(!run(&RW, &[Busy { weight: all }]), "busy for no reason");
         assert!(!run(&RW, &[granted(1, all, 7), Released(1), granted(2, all, 7)]), "the same token twice");
         assert!(!run(&RW, &[granted(1, all, 7), Released(1), granted(2, 1, 6)]), "a token from before");
@@ -176,10 +193,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_free_goes_to_the_line_in_its_order() {
+        let permits = LockModel { capacity: 3, in_line: true };
+        let drawn = |who, weight, token| Action::Granted { who, weight, token: Some(token), draws: true };
+        let enter = |who, weight| Action::Enter { who, weight };
+        assert!(run(
+            &permits,
+            &[drawn(0, 2, 7), enter(1, 2), Action::Released(0), drawn(4, 1, 8), drawn(1, 2, 9)]
+        ));
+        assert!(
+            !run(&permits, &[drawn(0, 2, 7), enter(1, 2), drawn(4, 1, 8)]),
+            "what one before it waits for"
+        );
+        assert!(!run(&permits, &[enter(1, 2), enter(2, 2), drawn(2, 2, 8)]), "before its turn");
+    }
+
+    #[test]
     fn plain_locks_may_be_had_in_any_order() {
         let plain = LockModel { capacity: 1, in_line: false };
-        let actions =
-            [Action::Enter(1), Action::Enter(2), granted(2, 1, 7), Action::Released(2), granted(1, 1, 8)];
+        let enter = |who| Action::Enter { who, weight: 1 };
+        let actions = [enter(1), enter(2), granted(2, 1, 7), Action::Released(2), granted(1, 1, 8)];
         assert!(run(&plain, &actions));
         assert!(!run(&LockModel { in_line: true, ..plain }, &actions));
         assert!(!run(&plain, &[granted(2, 1, 7), granted(1, 1, 8)]));

@@ -6,11 +6,14 @@
 //!
 //! * `search` - the search, for any model
 //! * `locks` - the model of a lock of any kind
+//! * `owners` - the model of a lock that explicit owners hold
 
 mod locks;
+mod owners;
 mod search;
 
 pub use self::{
     locks::{Action, LockModel, LockState},
+    owners::{OwnersAction, OwnersModel, OwnersState},
     search::{Model, NotLinearizable, Operation, check},
 };

@@ -34,6 +34,9 @@ pub struct NotLinearizable {
     pub text: String,
 }
 
+/// A search that has come to so many states ends without an answer: seconds and some hundred megabytes.
+const MOST_STATES: usize = 2_000_000;
+
 impl fmt::Display for NotLinearizable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.text.fmt(f)
@@ -46,10 +49,14 @@ impl fmt::Display for NotLinearizable {
 /// When there is none.
 ///
 /// # Panics
-/// On more than 128 operations.
+/// On more than 128 operations, or when the search has come to two million states without an answer.
 pub fn check<M: Model>(model: &M, history: &[Operation<M::Action>]) -> Result<(), NotLinearizable> {
     assert!(history.len() <= 128, "{} operations are too many to search", history.len());
-    let mut search = Search { model, history, tried: HashSet::new(), order: Vec::new(), best: Vec::new() };
+    // Those that had to return first come first: what may have happened or not is taken up when nothing else explains the rest.
+    let mut by_return: Vec<_> = (0..history.len()).collect();
+    by_return.sort_by_key(|n| (history[*n].returned.unwrap_or(u64::MAX), history[*n].called));
+    let mut search =
+        Search { model, history, by_return, tried: HashSet::new(), order: Vec::new(), best: Vec::new() };
     if search.from(0, &model.start()) {
         return Ok(());
     }
@@ -66,6 +73,7 @@ pub fn check<M: Model>(model: &M, history: &[Operation<M::Action>]) -> Result<()
 struct Search<'a, M: Model> {
     model: &'a M,
     history: &'a [Operation<M::Action>],
+    by_return: Vec<usize>,
     /// Sets of operations, as bits, with the state that they led to.
     tried: HashSet<(u128, M::State)>,
     order: Vec<usize>,
@@ -75,13 +83,14 @@ struct Search<'a, M: Model> {
 impl<M: Model> Search<'_, M> {
     /// Whether all that returned and isn't in `done` can follow.
     fn from(&mut self, done: u128, state: &M::State) -> bool {
-        let open = |index: &usize| done & 1 << index == 0;
-        let all = 0..self.history.len();
-        let Some(first_return) = all.clone().filter(open).filter_map(|n| self.history[n].returned).min()
-        else {
-            return true;
-        };
-        for next in all.filter(open) {
+        let open = |index: usize| done & 1 << index == 0;
+        let first = self.by_return.iter().find(|n| open(**n));
+        let Some(first_return) = first.and_then(|n| self.history[*n].returned) else { return true };
+        for place in 0..self.by_return.len() {
+            let next = self.by_return[place];
+            if !open(next) {
+                continue;
+            }
             let operation = &self.history[next];
             // Not behind one that had returned before it was called.
             if operation.called > first_return {
@@ -92,6 +101,10 @@ impl<M: Model> Search<'_, M> {
             if !self.tried.insert((done, after.clone())) {
                 continue;
             }
+            assert!(
+                self.tried.len() < MOST_STATES,
+                "no answer after {MOST_STATES} states: shorten the history"
+            );
             self.order.push(next);
             if self.order.len() > self.best.len() {
                 self.best.clone_from(&self.order);

@@ -113,23 +113,30 @@ impl Part {
 }
 
 /// What all clients of one history write into.
-#[derive(Default)]
-struct Book {
-    operations: Mutex<Vec<Operation<Action>>>,
+pub(crate) struct Book<A> {
+    operations: Mutex<Vec<Operation<A>>>,
     acquisitions: AtomicU32,
 }
 
-impl Book {
-    fn note(&self, action: Action, called: u64, returned: Option<u64>) {
+impl<A: Clone> Book<A> {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { operations: Mutex::default(), acquisitions: AtomicU32::new(0) })
+    }
+
+    pub(crate) fn note(&self, action: A, called: u64, returned: Option<u64>) {
         self.operations.lock().unwrap().push(Operation { action, called, returned });
     }
 
-    fn who(&self) -> u32 {
+    pub(crate) fn who(&self) -> u32 {
         self.acquisitions.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn operations(&self) -> Vec<Operation<A>> {
+        self.operations.lock().unwrap().clone()
     }
 }
 
-async fn play(client: Client, kind: Kind, model: LockModel, key: String, book: Arc<Book>) {
+async fn play(client: Client, kind: Kind, model: LockModel, key: String, book: Arc<Book<Action>>) {
     for _ in 0..ROUNDS {
         tokio::time::sleep(Duration::from_micros(fastrand::u64(..1_500))).await;
         let (who, weight) = (book.who(), kind.weight());
@@ -144,7 +151,7 @@ async fn play(client: Client, kind: Kind, model: LockModel, key: String, book: A
                 // It may have waited, and even had the lock, until its cancel arrived.
                 let token = None;
                 if model.in_line {
-                    book.note(Action::Enter(who), called, None);
+                    book.note(Action::Enter { who, weight }, called, None);
                 }
                 book.note(Action::Granted { who, weight, token, draws }, called, None);
                 book.note(Action::Gone(who), monotonic_ns(), None);
@@ -164,7 +171,7 @@ async fn play(client: Client, kind: Kind, model: LockModel, key: String, book: A
             }
         };
         if model.in_line && (waits || given_up) {
-            book.note(Action::Enter(who), called, returned);
+            book.note(Action::Enter { who, weight }, called, returned);
         }
         book.note(Action::Granted { who, weight, token: part.token(), draws }, called, returned);
         tokio::time::sleep(Duration::from_micros(fastrand::u64(..1_500))).await;
@@ -186,7 +193,7 @@ async fn play(client: Client, kind: Kind, model: LockModel, key: String, book: A
 }
 
 /// A reader tries to be a writer, a writer becomes a reader.
-async fn convert(part: Part, who: u32, book: &Book) -> Part {
+async fn convert(part: Part, who: u32, book: &Book<Action>) -> Part {
     let called = monotonic_ns();
     match part {
         Part::Read(reader) => match reader.try_upgrade().await {
@@ -218,7 +225,7 @@ async fn history(
     model: LockModel,
     key: &str,
 ) -> Result<usize, NotLinearizable> {
-    let book = Arc::new(Book::default());
+    let book = Book::new();
     let mut tasks = JoinSet::new();
     for client in clients {
         tasks.spawn(play(client.clone(), kind, model, key.to_owned(), book.clone()));
@@ -226,7 +233,7 @@ async fn history(
     while let Some(task) = tasks.join_next().await {
         task.unwrap();
     }
-    let operations = book.operations.lock().unwrap().clone();
+    let operations = book.operations();
     check(&model, &operations).map(|()| operations.len())
 }
 

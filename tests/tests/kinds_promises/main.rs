@@ -9,10 +9,12 @@
 //! | `fault_polls` | an acquisition that is dropped at any of its polls leaves nothing |
 //! | `leftovers` | nothing in the store lacks a ttl at any moment but the counters |
 //! | `linear` | recorded histories have an order in which every operation is right |
+//! | `linear_owners` | the same, of locks of explicit owners |
 
 mod fault_polls;
 pub(crate) mod leftovers;
 pub(crate) mod linear;
+pub(crate) mod linear_owners;
 pub(crate) mod procs_order;
 pub(crate) mod procs_permits;
 mod procs_readers;

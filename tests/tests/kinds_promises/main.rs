@@ -6,6 +6,7 @@
 //! | `procs_order` | fair locks go by arrival at the server, whoever gives up or is killed, and the dead cost little |
 //! | `procs_readers` | a stream of readers keeps no writer out, and a dead reader no longer than its ttl |
 //! | `procs_permits` | a semaphore never goes above its limit, whatever the clients' clocks say |
+//! | `procs_jobs` | a job whose lock is kept runs once a tick, with schedulers' clocks that differ |
 //! | `fault_polls` | an acquisition that is dropped at any of its polls leaves nothing |
 //! | `leftovers` | nothing in the store lacks a ttl at any moment but the counters |
 //! | `linear` | recorded histories have an order in which every operation is right |
@@ -15,6 +16,7 @@ mod fault_polls;
 pub(crate) mod leftovers;
 pub(crate) mod linear;
 pub(crate) mod linear_owners;
+mod procs_jobs;
 pub(crate) mod procs_order;
 pub(crate) mod procs_permits;
 mod procs_readers;

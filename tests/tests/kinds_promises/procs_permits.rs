@@ -18,7 +18,7 @@ const PERMITS: u32 = 3;
 
 /// What makes a process's wall clock wrong by so many seconds, as `NAME=value`. The clock that measures durations is left alone: no
 /// host gets that one wrong.
-fn skew(seconds: i64) -> Vec<String> {
+pub(crate) fn skew(seconds: f64) -> Vec<String> {
     let args = ["-m", "--exclude-monotonic", "-f", &format!("{seconds:+}s"), "env"];
     // It waits for what it runs, and a test must be able to kill that: so it is only asked how it does it.
     let output = Command::new("faketime").args(args).output().expect("faketime, of the package of that name");
@@ -29,9 +29,9 @@ fn skew(seconds: i64) -> Vec<String> {
 }
 
 /// A process whose wall clock is off by so many seconds.
-fn skewed(server: &RedisServer, task: &str, kind: &str, tasks: usize, seconds: i64) -> Worker {
+fn skewed(server: &RedisServer, task: &str, kind: &str, tasks: usize, seconds: i32) -> Worker {
     let args = worker_args(server, task, kind, tasks, Duration::from_millis(20));
-    let environment = skew(seconds).into_iter().chain([WORKER.to_owned()]);
+    let environment = skew(f64::from(seconds)).into_iter().chain([WORKER.to_owned()]);
     Worker::spawn("env", environment.chain(args)).unwrap()
 }
 

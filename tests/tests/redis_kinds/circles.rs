@@ -1,6 +1,6 @@
 //! Circles of waiting tasks over processes: what looking for them costs and leaves behind.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use distlock::LockManager;
 use distlock_tests::wait;
@@ -73,4 +73,40 @@ async fn it_costs_those_who_hold_and_wait_for_long() {
     let detecting = waits(&one, true, ms(2_200)).await;
     // Four ticks, and what is loaded at the first.
     assert!(detecting > plain && detecting <= plain + 2 * 4 + 6, "{detecting} instead of {plain}");
+}
+
+/// Three tasks of one manager, each with a lock that another one asks for. Timed from the
+/// moment at which all have their first lock, so the way to the store counts too. The middle one of many: this machine does other things.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_circle_in_one_process_is_found_within_100_ms() {
+    let stage = Stage::start();
+    let locks = stage.locks().await;
+    let mut took = Vec::new();
+    for round in 0..15 {
+        let ready = Arc::new(tokio::sync::Barrier::new(3));
+        let mut tasks = tokio::task::JoinSet::new();
+        for place in 0..3 {
+            let (locks, ready) = (locks.clone(), ready.clone());
+            tasks.spawn(async move {
+                let key = |place: usize| format!("circle-{round}-{}", place % 3);
+                let first = locks.mutex(key(place)).lock().await.unwrap();
+                ready.wait().await;
+                let started = tokio::time::Instant::now();
+                let second = first.run(locks.mutex(key(place + 1)).wait(LIMIT).lock()).await.unwrap();
+                (second.map(drop).map_err(|error| error.to_string()), started.elapsed())
+            });
+        }
+        let outcomes = tasks.join_all().await;
+        let found: Vec<_> =
+            outcomes.iter().filter_map(|(outcome, took)| Some((outcome.as_ref().err()?, *took))).collect();
+        assert_eq!(found.len(), 1, "one gives way, the others go on: {outcomes:?}");
+        let (text, time) = found[0];
+        for place in 0..3 {
+            assert!(text.contains(&format!("circle-{round}-{place}")), "the whole circle is named: {text}");
+        }
+        took.push(time);
+    }
+    took.sort();
+    println!("{took:?}");
+    assert!(took[took.len() / 2] <= ms(100), "{took:?}");
 }

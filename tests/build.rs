@@ -1,4 +1,4 @@
-//! Writes the gRPC service of the suites. Its messages are in `tests/tower_grpc/shop.rs`, so nothing needs protoc.
+//! Writes the gRPC service of the suites. Its messages are in `src/shop.rs`, so nothing needs protoc.
 
 use tonic_build::manual::{Builder, Method, MethodBuilder, Service};
 

@@ -12,6 +12,7 @@
 //! | [`contend`] | the contest that every kind of lock is put through |
 //! | [`naive`] | locks that are wrong on purpose: the controls |
 //! | [`wait`] | waiting for conditions with a deadline, in place of sleeping |
+//! | [`shop`] | a gRPC service, to be put behind the layers |
 //! | [`soak`] | how long the long runs run |
 
 pub mod contend;
@@ -22,5 +23,6 @@ pub mod naive;
 pub mod procs;
 pub mod proxy;
 pub mod server;
+pub mod shop;
 pub mod soak;
 pub mod wait;

@@ -55,7 +55,7 @@ impl Problem {
         self
     }
 
-    /// When another try makes sense; sent as whole seconds, at least 1.
+    /// When another try makes sense. `Retry-After` is whole seconds, at least 1; what gRPC calls are told is exact to the millisecond.
     #[must_use]
     pub fn retry_after(mut self, after: Duration) -> Self {
         self.retry_after = Some(after);
@@ -86,6 +86,12 @@ impl Problem {
     #[must_use]
     pub fn detail_text(&self) -> &str {
         &self.detail
+    }
+
+    /// When another try makes sense.
+    #[must_use]
+    pub fn retry_delay(&self) -> Option<Duration> {
+        self.retry_after
     }
 
     /// The value for `Retry-After`: seconds, rounded up, at least 1.

@@ -1,16 +1,31 @@
-//! The request of a unary call: one message, and then the end.
+//! Messages as they stand in a body, and the request of a unary call: one message, and then the end.
 
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::time::{Sleep, sleep};
 
 use crate::BoxError;
+
+/// An encoded message as it stands in the body of a call: not compressed, and with its length. For the response of a
+/// [recovery](crate::AfterCrash::recover).
+///
+/// # Panics
+/// On a message of 4 GiB or more, which no body can have.
+#[must_use]
+pub fn frame(message: &[u8]) -> Bytes {
+    let length = u32::try_from(message.len()).expect("a message is shorter than 4 GiB");
+    let mut framed = BytesMut::with_capacity(message.len() + 5);
+    framed.put_u8(0);
+    framed.put_u32(length);
+    framed.put_slice(message);
+    framed.freeze()
+}
 
 /// A unary client ends its request with its message. One that doesn't, and waits for an answer first, is a stream that nobody has
 /// declared: after this long it is one for us.
@@ -140,6 +155,16 @@ mod tests {
             assert_eq!(read(frames).await.unwrap(), "\0\0\0\0\x02hi");
         }
         assert_eq!(read(["\x01\0\0\0\0"]).await.unwrap(), "\x01\0\0\0\0");
+    }
+
+    #[tokio::test]
+    async fn a_framed_message_is_a_single_one() {
+        assert_eq!(frame(b"hi"), &b"\0\0\0\0\x02hi"[..]);
+        for message in [&b""[..], &[7; 70_000]] {
+            let body = http_body_util::Full::new(frame(message));
+            let read = SingleMessage::new(body).collect().await.unwrap().to_bytes();
+            assert_eq!(&read[5..], message);
+        }
     }
 
     #[tokio::test]

@@ -94,9 +94,11 @@ use http::header::CONTENT_TYPE;
 
 pub use self::code::Code;
 pub(crate) use self::disposition::CallRule;
+pub use self::message::frame;
 pub(crate) use self::message::{NotSingle, SingleMessage};
 #[cfg(feature = "client")]
 pub(crate) use self::retry::{PushBack, push_back, retry_delay};
+pub(crate) use self::status::GRPC_STATUS;
 pub use self::status::{BusyCode, GrpcStatus};
 pub use self::streams::{InvalidDescriptors, RequestStreams};
 pub use self::word::{OUTCOME, outcome};
@@ -113,7 +115,7 @@ pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
 
 /// The status in these headers or trailers; one that can't be read is `UNKNOWN`.
 pub(crate) fn status_of(headers: &HeaderMap) -> Option<Code> {
-    headers.get("grpc-status").map(|value| Code::parse(value.as_bytes()))
+    headers.get(GRPC_STATUS).map(|value| Code::parse(value.as_bytes()))
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Refusals as gRPC statuses: Trailers-Only responses, with what a client needs to come again at the right time.
 
+use std::time::Duration;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use bytes::Bytes;
@@ -13,7 +15,7 @@ use super::wire::{put_bytes, put_number};
 use super::word;
 use crate::responder::Responder;
 
-const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+pub(crate) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_STATUS_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 const GRPC_RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
@@ -33,7 +35,8 @@ pub enum BusyCode {
 }
 
 /// The [`Responder`] for gRPC calls: a Trailers-Only response. The layers use it for every call with the content type
-/// `application/grpc`, whatever responder they were given for HTTP.
+/// `application/grpc`, whatever responder they were given for HTTP, unless they were given
+/// [another one for calls](crate::idempotency::IdempotencyBuilder::grpc_responder).
 ///
 /// | problem | code |
 /// |---|---|
@@ -49,7 +52,8 @@ pub enum BusyCode {
 ///
 /// `grpc-status-details-bin` has a `google.rpc.ErrorInfo` whose `reason` is the problem's kind (`IN_FLIGHT` and so on) under the
 /// domain `distlock`. Where another try makes sense, it has a `google.rpc.RetryInfo` too, and `grpc-retry-pushback-ms` says
-/// the same to clients that know gRFC A6.
+/// the same to clients that know gRFC A6: the layer's [`retry_after`](crate::idempotency::IdempotencyBuilder::retry_after), to the
+/// millisecond.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GrpcStatus {
     busy: BusyCode,
@@ -98,7 +102,7 @@ impl Responder for GrpcStatus {
     fn respond(&self, problem: &Problem) -> Response<Bytes> {
         let code = self.code(problem);
         let message = problem.to_string();
-        let pause = problem.retry_after_seconds().filter(|_| is_worth_another_try(code));
+        let pause = problem.retry_delay().filter(|_| is_worth_another_try(code)).map(whole_milliseconds);
 
         let mut response = Response::new(Bytes::new());
         let headers = response.headers_mut();
@@ -107,8 +111,8 @@ impl Responder for GrpcStatus {
         headers.insert(GRPC_MESSAGE, text(&utf8_percent_encode(&message, ESCAPED).to_string()));
         let details = details(code, &message, problem.kind(), pause);
         headers.insert(GRPC_STATUS_DETAILS, text(&STANDARD_NO_PAD.encode(details)));
-        if let Some(seconds) = pause {
-            headers.insert(GRPC_RETRY_PUSHBACK, HeaderValue::from(seconds.saturating_mul(1000)));
+        if let Some(milliseconds) = pause {
+            headers.insert(GRPC_RETRY_PUSHBACK, HeaderValue::from(milliseconds));
         }
         response
     }
@@ -120,6 +124,13 @@ fn text(ascii: &str) -> HeaderValue {
 
 fn is_worth_another_try(code: Code) -> bool {
     matches!(code, Code::Aborted | Code::ResourceExhausted | Code::Unavailable)
+}
+
+/// Rounded up, as nobody shall come too early; at least 1, since zero reads as "at once". What doesn't fit in the 32 bits that clients
+/// parse is told as the most that does.
+fn whole_milliseconds(pause: Duration) -> u32 {
+    const MOST: u32 = i32::MAX.unsigned_abs();
+    u32::try_from(pause.as_nanos().div_ceil(1_000_000)).unwrap_or(MOST).clamp(1, MOST)
 }
 
 /// As `google.rpc.Code` relates codes to statuses.
@@ -140,13 +151,14 @@ fn by_status(status: u16) -> Code {
 }
 
 /// A `google.rpc.Status`.
-fn details(code: Code, message: &str, kind: ProblemKind, pause: Option<u64>) -> Vec<u8> {
+fn details(code: Code, message: &str, kind: ProblemKind, pause: Option<u32>) -> Vec<u8> {
     let mut status = Vec::new();
     put_number(&mut status, 1, code.number().into());
     put_bytes(&mut status, 2, message.as_bytes());
-    if let Some(seconds) = pause {
+    if let Some(milliseconds) = pause {
         let mut delay = Vec::new();
-        put_number(&mut delay, 1, seconds);
+        put_number(&mut delay, 1, (milliseconds / 1000).into());
+        put_number(&mut delay, 2, u64::from(milliseconds % 1000) * 1_000_000);
         let mut info = Vec::new();
         put_bytes(&mut info, 1, &delay);
         put_bytes(&mut status, 3, &any("type.googleapis.com/google.rpc.RetryInfo", &info));
@@ -168,8 +180,6 @@ fn any(url: &str, message: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::grpc::retry::{PushBack, push_back, retry_delay};
     use crate::grpc::status_of;
@@ -201,17 +211,32 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_when_to_come_again_in_both_ways() {
-        let problem = Problem::new(ProblemKind::InFlight).retry_after(Duration::from_millis(1500));
+    fn a_refusal_says_when_to_come_again_in_both_ways_to_the_millisecond() {
+        for (told, after) in [
+            (Duration::from_millis(1500), Duration::from_millis(1500)),
+            (Duration::from_millis(40), Duration::from_millis(40)),
+            (Duration::from_secs(2), Duration::from_secs(2)),
+            (Duration::from_micros(1500), Duration::from_millis(2)),
+            (Duration::ZERO, Duration::from_millis(1)),
+            (Duration::MAX, Duration::from_millis(0x7fff_ffff)),
+        ] {
+            let problem = Problem::new(ProblemKind::InFlight).retry_after(told);
+            for responder in [GrpcStatus::new(), GrpcStatus::new().busy(BusyCode::Aborted)] {
+                let response = responder.respond(&problem);
+                assert_eq!(push_back(response.headers()), Some(PushBack::After(after)), "{told:?}");
+                assert_eq!(retry_delay(response.headers()), Some(after), "{told:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_trailers_only() {
+        let problem = Problem::new(ProblemKind::InFlight).retry_after(Duration::from_secs(1));
         let response = answer(&problem);
         assert_eq!((response.status().as_u16(), response.body().len()), (200, 0));
         assert_eq!(response.headers()[CONTENT_TYPE], "application/grpc");
-        let after = Duration::from_secs(2);
-        assert_eq!(push_back(response.headers()), Some(PushBack::After(after)));
-        assert_eq!(retry_delay(response.headers()), Some(after));
         let aborted = GrpcStatus::new().busy(BusyCode::Aborted).respond(&problem);
         assert_eq!(status_of(aborted.headers()), Some(Code::Aborted));
-        assert_eq!(push_back(aborted.headers()), Some(PushBack::After(after)));
     }
 
     #[test]

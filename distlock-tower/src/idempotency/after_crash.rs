@@ -104,7 +104,9 @@ impl Lapsed {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Recovered {
-    /// The execution took effect: this is its response, kept and replayed as the handler's own.
+    /// The execution took effect: this is its response, kept and replayed as the handler's own. For a gRPC call its body is the
+    /// [framed](crate::grpc::frame) messages; its status is `OK`, unless the headers have another one, as in tonic's
+    /// `Status::into_http`.
     Finished(Response<Bytes>),
     /// It had no effect: the handler runs now.
     NotStarted,

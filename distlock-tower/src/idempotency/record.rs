@@ -103,15 +103,17 @@ pub(super) async fn keep<B>(
     response: Response<Bytes>,
     retain: Duration,
 ) -> Response<ResponseBody<B>> {
-    let (head, body) = response.into_parts();
+    let (mut head, body) = response.into_parts();
     let limit = claim.entry.config.rules.response_limit;
-    let stored = StoredResponse { body: body.clone(), ..begun(&claim, &head, true) };
+    let trailers = claim.entry.config.trailers_of(&mut head);
+    let begun = begun(&claim, &head, trailers.is_none());
+    let stored = StoredResponse { body: body.clone(), trailers: trailers.clone(), ..begun };
     let settlement = match body.len() > limit {
         true => tombstone("response-too-large", retain),
         false => complete(&stored, retain),
     };
     match claim.settle(settlement).await {
-        None => Response::from_parts(head, ResponseBody::stored(body, None)),
+        None => Response::from_parts(head, ResponseBody::stored(body, trailers)),
         Some(entry) => entry.successor().await,
     }
 }

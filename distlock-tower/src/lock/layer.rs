@@ -118,8 +118,14 @@ impl LockLayerBuilder {
     }
 
     /// What gRPC calls are answered while the lock is held; default `UNAVAILABLE`, with push-back in any case.
-    pub fn grpc_busy(mut self, code: BusyCode) -> Self {
-        self.config.calls = SharedResponder::new(GrpcStatus::new().busy(code));
+    pub fn grpc_busy(self, code: BusyCode) -> Self {
+        self.grpc_responder(GrpcStatus::new().busy(code))
+    }
+
+    /// Who makes the responses of refusals to gRPC calls; default [`GrpcStatus`]. They must be Trailers-Only: a status in the
+    /// headers, and no body.
+    pub fn grpc_responder(mut self, responder: impl Responder) -> Self {
+        self.config.calls = SharedResponder::new(responder);
         self
     }
 

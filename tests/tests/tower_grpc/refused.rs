@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use distlock_tower::IdempotencyLayer;
-use distlock_tower::grpc::{BusyCode, RequestStreams};
+use distlock_tower::grpc::{BusyCode, GrpcStatus, RequestStreams};
+use distlock_tower::{IdempotencyLayer, Problem, Responder};
 use prost::Message;
 use prost_types::{FileDescriptorProto, FileDescriptorSet, MethodDescriptorProto, ServiceDescriptorProto};
 use tokio_stream::StreamExt;
@@ -14,12 +14,13 @@ use crate::shop::{GrpcServer, Shop, is_replay, keyed, order, orders};
 use crate::tower_support::Store;
 use crate::{layer, memory};
 
-crate::on_every_store!(a_call_in_flight_is_unavailable_with_a_time_to_come_again,);
+crate::on_every_store!(a_call_in_flight_is_told_when_to_come_again_to_the_millisecond,);
 
-async fn a_call_in_flight_is_unavailable_with_a_time_to_come_again(store: Store) {
+async fn a_call_in_flight_is_told_when_to_come_again_to_the_millisecond(store: Store) {
     for (choice, code) in [(BusyCode::Unavailable, Code::Unavailable), (BusyCode::Aborted, Code::Aborted)] {
         let shop = Shop::gated();
         let settings = layer(&store.manager().await).wait(Duration::ZERO).grpc_in_flight(choice);
+        let settings = settings.retry_after(Duration::from_millis(350));
         let server = GrpcServer::start(settings.build().unwrap(), &shop).await;
         let mut client = server.client().await;
         let key = format!("{code:?}");
@@ -32,10 +33,10 @@ async fn a_call_in_flight_is_unavailable_with_a_time_to_come_again(store: Store)
         let told = client.place(keyed(&key, order("tea"))).await.unwrap_err();
         assert_eq!(told.code(), code);
         let details = told.get_error_details();
-        assert_eq!(details.retry_info().unwrap().retry_delay, Some(Duration::from_secs(1)));
+        assert_eq!(details.retry_info().unwrap().retry_delay, Some(Duration::from_millis(350)));
         let info = details.error_info().unwrap();
         assert_eq!((info.domain.as_str(), info.reason.as_str()), ("distlock", "IN_FLIGHT"));
-        assert_eq!(told.metadata().get("grpc-retry-pushback-ms").unwrap(), "1000");
+        assert_eq!(told.metadata().get("grpc-retry-pushback-ms").unwrap(), "350");
 
         // Another request under the key is a mistake at once, not only when the first has ended.
         let mismatch = client.place(keyed(&key, order("coffee"))).await.unwrap_err();
@@ -49,6 +50,21 @@ async fn a_call_in_flight_is_unavailable_with_a_time_to_come_again(store: Store)
         assert!(is_replay(again.metadata()) && first.get_ref() == again.get_ref());
         assert_eq!(shop.runs(), 1);
     }
+}
+
+#[tokio::test]
+async fn refusals_are_made_by_a_responder_of_ones_own() {
+    let responder = |problem: &Problem| {
+        let mut response = GrpcStatus::new().respond(problem);
+        response.headers_mut().insert("x-problem", problem.kind().slug().parse().unwrap());
+        response
+    };
+    let shop = Shop::new();
+    let settings = layer(&memory().await).require_key().grpc_responder(responder);
+    let server = GrpcServer::start(settings.build().unwrap(), &shop).await;
+    let missing = server.client().await.place(order("tea")).await.unwrap_err();
+    assert_eq!((missing.code(), shop.runs()), (Code::InvalidArgument, 0));
+    assert_eq!(missing.metadata().get("x-problem").unwrap(), "key-missing");
 }
 
 #[tokio::test]

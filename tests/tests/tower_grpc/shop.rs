@@ -22,26 +22,10 @@ use tower::util::MapResponseLayer;
 
 use crate::tower_support::LIMIT;
 
-#[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Order {
-    #[prost(string, tag = "1")]
-    pub(crate) item: String,
-}
+pub(crate) use distlock_tests::shop::{Order, Receipt};
+use distlock_tests::shop::{Orders, OrdersServer};
 
-#[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Receipt {
-    #[prost(string, tag = "1")]
-    pub(crate) text: String,
-}
-
-#[allow(clippy::all, missing_docs, unreachable_pub, unused_qualifications, missing_debug_implementations)]
-mod generated {
-    include!(concat!(env!("OUT_DIR"), "/shop.Orders.rs"));
-}
-
-use generated::orders_server::{Orders, OrdersServer};
-
-pub(crate) type OrdersClient<S = Channel> = generated::orders_client::OrdersClient<S>;
+pub(crate) type OrdersClient<S = Channel> = distlock_tests::shop::OrdersClient<S>;
 
 /// How the handler ends.
 pub(crate) type Verdict = Arc<dyn Fn(&str) -> Result<(), Status> + Send + Sync>;

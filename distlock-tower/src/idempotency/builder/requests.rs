@@ -109,7 +109,8 @@ impl<S> IdempotencyBuilder<S> {
         self
     }
 
-    /// When a refused client is told to try again (`Retry-After` of 409 and 503); whole seconds, default 1 s.
+    /// When a refused client is told to try again; default 1 s. `Retry-After` of 409 and 503 is whole seconds, rounded up; gRPC's
+    /// push-back and `RetryInfo` have milliseconds.
     pub fn retry_after(mut self, after: Duration) -> Self {
         self.rules.retry_after = after;
         self

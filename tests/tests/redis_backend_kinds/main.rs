@@ -2,18 +2,22 @@
 //!
 //! | room | what it shows |
 //! |---|---|
-//! | `shares` | the contract of each operation on read/write locks and semaphores |
+//! | `shares` | who gets a share of a read/write lock or a semaphore, and for how long |
+//! | `changes` | conversions, resizing, taking away |
+//! | `obstacles` | another kind under the key, rights, memory, broken counters |
 //! | `fair` | arrival decides |
 //! | `fault_dead` | waiters that died cost those behind them little, and only once |
 //! | `left_behind` | a line that is over, however long it was, conflicts with nobody |
 //! | `model` | random histories are those of the memory store |
 //! | `fault_scale` | ten thousand holders and waiters make no call slow |
 
+mod changes;
 mod fair;
 mod fault_dead;
 mod fault_scale;
 mod left_behind;
 mod model;
+mod obstacles;
 #[path = "../redis_backend/mod.rs"]
 mod redis_backend;
 mod shares;
@@ -89,4 +93,15 @@ async fn only_counters_lack_a_ttl(bench: &Bench) {
 async fn left(bench: &Bench) -> Vec<String> {
     let keys = bench.server.keys().await.unwrap();
     keys.into_iter().filter(|key| !key.ends_with("!f") && !key.contains("}!x:")).collect()
+}
+
+/// Every value in the store but the counters.
+async fn dump(bench: &Bench) -> Vec<(String, Vec<u8>)> {
+    let mut all = Vec::new();
+    for key in left(bench).await {
+        let value: redis::Value = bench.ask(&format!("DUMP {key}")).await;
+        all.push((key, format!("{value:?}").into_bytes()));
+    }
+    all.sort();
+    all
 }

@@ -75,7 +75,8 @@ impl OwnerToken {
 
     /// Whose name a lock has that stays taken after its release by this owner (`hold_at_least`): nobody's.
     pub(crate) fn of_what_is_kept(self) -> Self {
-        Self(std::array::from_fn(|place| self.0[15 - place]))
+        // The hex digits in reverse, as stores have it.
+        Self(std::array::from_fn(|place| self.0[15 - place].rotate_left(4)))
     }
 
     /// The token as it stands in the store: 32 hex digits.
@@ -130,6 +131,12 @@ impl OwnerId {
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&digest[..16]);
         Ok(Self(bytes))
+    }
+
+    /// Reads back what [`to_hex`](Self::to_hex) wrote.
+    #[cfg(feature = "redis")]
+    pub(crate) fn from_hex(text: &str) -> Option<Self> {
+        OwnerToken::from_hex(text).map(|token| Self(token.0))
     }
 
     /// For what happens once for each id.

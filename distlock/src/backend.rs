@@ -7,8 +7,8 @@
 #[doc(inline)]
 pub use distlock_runtime::backend::{
     AcquireRequest, Applied, Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capability, Claim,
-    ClaimOutcome, Grant, LeaseHandle, Mode, PostedRelease, RecordLease, RecordStore, Released, Renewal, Turn,
-    Unreleased, Warning, memory,
+    ClaimOutcome, Grant, Kind, LeaseHandle, Mode, PostedRelease, RecordLease, RecordStore, Released, Renewal,
+    Turn, Unreleased, Warning, memory,
 };
 #[cfg(feature = "redis")]
 #[doc(inline)]

@@ -14,6 +14,7 @@ pub mod redis;
 #[cfg(feature = "redis")]
 pub mod redlock;
 mod request;
+mod state;
 mod waits;
 
 use std::fmt;
@@ -32,9 +33,10 @@ pub use record::{
     Reserved, Resolved, Settled, Settlement,
 };
 pub use request::{
-    AcquireRequest, Attempt, AttemptAll, Blocked, Grant, HolderState, Kind, LeaseHandle, LockState, Mode,
-    Released, Renewal, Turn, Warning,
+    AcquireRequest, Attempt, AttemptAll, Blocked, Grant, Kind, LeaseHandle, Mode, Released, Renewal, Turn,
+    Warning,
 };
+pub use state::{HolderState, LockState};
 pub use waits::{HolderWait, PublishedWait, WaitBoard};
 
 use crate::key::LockKey;

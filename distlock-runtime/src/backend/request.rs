@@ -224,58 +224,6 @@ pub enum Released {
     NotHeld,
 }
 
-/// The state of a lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LockState {
-    /// The lock.
-    pub key: LockKey,
-    /// Who holds it; `None` if it is free.
-    pub holder: Option<HolderState>,
-    /// How many processes (or tasks, where the store queues tasks) wait in the store's queue.
-    pub waiters: u64,
-}
-
-impl LockState {
-    /// A state as a store found it.
-    #[must_use]
-    pub fn new(key: LockKey, holder: Option<HolderState>, waiters: u64) -> Self {
-        Self { key, holder, waiters }
-    }
-}
-
-/// The holder of a lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct HolderState {
-    /// Who, for people (by default `host:pid`); `None` for a client that isn't distlock.
-    pub label: Option<String>,
-    /// How long the lease still runs unless renewed; `None` if it never expires.
-    pub remaining: Option<Duration>,
-    /// The hold's fencing token, where it is known (the store need not keep it).
-    pub token: Option<FencingToken>,
-    /// How many guards share the hold, where it is held by this process, as `Guard::hold_count` has it. Of an explicit owner: how
-    /// many holds it has in all processes, whatever the number of guards that share each.
-    pub hold_count: Option<u32>,
-    /// The owner token, where it is one of ours.
-    pub owner: Option<OwnerToken>,
-}
-
-impl HolderState {
-    /// A holder as a store found it.
-    #[must_use]
-    pub fn new(label: Option<String>, remaining: Option<Duration>, owner: Option<OwnerToken>) -> Self {
-        Self { label, remaining, token: None, hold_count: None, owner }
-    }
-
-    /// The same, of an explicit owner that has so many holds.
-    #[must_use]
-    pub fn with_holds(mut self, count: u32) -> Self {
-        self.hold_count = Some(count);
-        self
-    }
-}
-
 /// Something about the store's settings that weakens what the lock promises.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

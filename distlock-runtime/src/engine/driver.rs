@@ -139,7 +139,11 @@ impl Driver {
         self.finished = true;
         let view = match self.seat {
             Some(seat) => engine.queued_grant(&lease, seat, &grant, self.ask, now),
-            None => Some(engine.new_view(lease, grant.token, None, self.ask, now)),
+            None => {
+                let view = engine.new_view(lease.clone(), grant.token, None, self.ask, now);
+                engine.queues.note_beside(&lease, &view);
+                Some(view)
+            }
         };
         if view.is_none() {
             engine.unwatch(id);

@@ -22,7 +22,7 @@ use crate::error::Holder;
 use crate::key::LockKey;
 use crate::lease::{LeaseCell, LeaseId, Loss};
 use crate::queue::{Block, Entry, KeyQueue, Leave, News, Refused, Seat, Step, Tenure, Ticket, Want};
-use crate::token::FencingToken;
+use crate::token::{FencingToken, OwnerToken};
 use crate::ttl::Ttl;
 
 /// Locks in different shards don't contend.
@@ -88,6 +88,8 @@ struct Shard {
     elsewhere: HashMap<LockKey, (Holder, Moment), RandomState>,
     /// How many tasks stand in the store's line by themselves.
     alone: HashMap<LockKey, usize, RandomState>,
+    /// The holds that never stood in a queue of this process, of which a lock may have several.
+    beside: HashMap<OwnerToken, Weak<View>, RandomState>,
 }
 
 struct Slot {
@@ -188,6 +190,11 @@ impl LocalQueues {
             Some(error) => drop(shard.troubles.insert(key.clone(), error.clone())),
             None => shard.settle(key),
         }
+    }
+
+    /// A hold begins, or goes on, that never stood in a queue of this process.
+    pub(super) fn note_beside(&self, lease: &Lease, view: &Arc<View>) {
+        self.shard(&lease.key).beside.insert(lease.owner, Arc::downgrade(view));
     }
 
     /// The hold that has the key in this process.
@@ -302,6 +309,7 @@ impl Engine {
         }
         let source = Source::Lock { lease, seat: None };
         let view = Arc::new(View::new(source, grant.token, self.clock, self.clock.now(), template));
+        self.queues.note_beside(old, &view);
         Hold::new(self.clone(), view)
     }
 
@@ -321,6 +329,14 @@ impl Engine {
         self.queues.view(key)
     }
 
+    /// The hold by which this process has the lock under this acquisition, of whichever kind.
+    pub(crate) fn local_hold(&self, key: &LockKey, owner: OwnerToken) -> Option<Arc<View>> {
+        let shard = self.queues.shard(key);
+        let view = shard.beside.get(&owner).or_else(|| Some(&shard.slots.get(key)?.view))?.upgrade()?;
+        let is_it = |lease: &Arc<Lease>| lease.owner == owner && lease.key == *key;
+        (!view.is_over() && view.lease().is_some_and(is_it)).then_some(view)
+    }
+
     /// What the task that asks the store for this key last failed with.
     pub(crate) fn local_trouble(&self, key: &LockKey) -> Option<BackendError> {
         self.queues.shard(key).troubles.get(key).cloned()
@@ -333,11 +349,11 @@ impl Engine {
         Some(Holder { remaining: holder.remaining.map(|rest| rest.saturating_sub(passed)), ..holder })
     }
 
-    /// The lease that this process has on the key, how many tasks wait behind it here, and whether one asks the store.
-    pub(crate) fn local_state(&self, key: &LockKey) -> Option<(Option<Arc<Lease>>, usize, bool)> {
+    /// How many tasks of this process wait behind another one for the key, and whether one asks the store.
+    pub(crate) fn local_waiters(&self, key: &LockKey) -> Option<(usize, bool)> {
         let shard = self.queues.shard(key);
         let queue = &shard.slots.get(key)?.queue;
-        Some((queue.tenure().map(|tenure| tenure.lease.clone()), queue.waiting(), queue.is_acquiring()))
+        Some((queue.waiting(), queue.is_acquiring()))
     }
 
     /// Undoes an attempt that may arrive after the lease is over, once what must be done before is done and the lock
@@ -363,6 +379,7 @@ impl Engine {
         now: Moment,
     ) -> (bool, Option<Parcel>) {
         let Some(seat) = seat else {
+            self.queues.shard(&lease.key).beside.remove(&lease.owner);
             self.unwatch(lease.id);
             return (lease.cell.may_stand() || lease.cell.loss().is_none(), None);
         };

@@ -278,10 +278,10 @@ impl Engine {
     /// A lock was taken by force: a holder in this process learns of it at once.
     pub(crate) fn forced(self: &Arc<Self>, key: &LockKey, holder: &HolderState, reason: &str) {
         self.emit(|| LockEvent::Forced { key: key.clone(), reason: reason.to_owned() });
-        if let Some((Some(lease), ..)) = self.local_state(key)
-            && holder.owner == Some(lease.owner)
+        if let Some(view) = holder.owner.and_then(|owner| self.local_hold(key, owner))
+            && let Some(lease) = view.lease()
         {
-            self.lose_lease(&lease, Loss::Gone);
+            self.lose_lease(lease, Loss::Gone);
         }
         self.ask_for_shares(key);
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 pub use kind::ErrorKind;
 
 use crate::key::LockKey;
+use crate::token::OwnerToken;
 
 /// Why a lock operation failed. Cheap to clone; match on [`kind`](Self::kind), log [`code`](Self::code).
 ///
@@ -29,7 +30,6 @@ struct Shared {
     remedy: Cow<'static, str>,
     holder: Option<Holder>,
     /// The holder is this very process.
-    here: bool,
     held_for: Option<Duration>,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
@@ -42,13 +42,24 @@ pub struct Holder {
     pub label: Option<String>,
     /// How long the holder's lease still runs unless renewed; `None` if it never expires or isn't known.
     pub remaining: Option<Duration>,
+    /// For how long it has held the lock, where it is this process (and this manager).
+    pub held_for: Option<Duration>,
+    /// By which acquisition, where it is one of ours.
+    pub(crate) owner: Option<OwnerToken>,
 }
 
 impl Holder {
     /// A holder as a store described it.
     #[must_use]
     pub fn new(label: Option<String>, remaining: Option<Duration>) -> Self {
-        Self { label, remaining }
+        Self { label, remaining, held_for: None, owner: None }
+    }
+
+    /// The same, by this acquisition: so that a hold of the process that asks is known as one.
+    #[must_use]
+    pub fn by(mut self, owner: OwnerToken) -> Self {
+        self.owner = Some(owner);
+        self
     }
 }
 
@@ -63,7 +74,6 @@ impl LockError {
             detail: Cow::Borrowed(""),
             remedy: Cow::Borrowed(""),
             holder: None,
-            here: false,
             held_for: None,
             source: None,
         }))
@@ -95,13 +105,6 @@ impl LockError {
     pub fn held_by(mut self, holder: Holder) -> Self {
         self.0.holder = Some(holder);
         self
-    }
-
-    /// The holder, which is in this very process.
-    #[must_use]
-    pub(crate) fn held_here_by(mut self, holder: Holder) -> Self {
-        self.0.here = true;
-        self.held_by(holder)
     }
 
     /// More of what happened, behind what is there.
@@ -206,9 +209,12 @@ impl fmt::Display for LockError {
         }
         if let Some(holder) = &error.holder {
             match &holder.label {
-                Some(label) if error.here => write!(f, ", held by this process ({label})")?,
+                Some(label) if holder.held_for.is_some() => write!(f, ", held by this process ({label})")?,
                 Some(label) => write!(f, ", held by {label}")?,
                 None => f.write_str(", held by another client")?,
+            }
+            if let Some(held) = holder.held_for {
+                write!(f, " for {} ms", held.as_millis())?;
             }
             if let Some(remaining) = holder.remaining {
                 write!(f, ", whose lease runs {} ms more unless renewed", remaining.as_millis())?;
@@ -261,6 +267,12 @@ mod tests {
             error.to_string(),
             "lock: wait budget used up for key \"order:42\", held by web-1:77, whose lease runs 1200 ms more unless renewed (raise wait)"
         );
+        let mut here = error.holder().unwrap().clone();
+        here.held_for = Some(Duration::from_millis(300));
+        let error = error.held_by(here);
+        let held =
+            ", held by this process (web-1:77) for 300 ms, whose lease runs 1200 ms more unless renewed";
+        assert!(error.to_string().contains(held), "{error}");
         assert_eq!(error.code(), "LOCK_TIMEOUT");
         assert!(error.is_busy() && error.is_retryable());
     }

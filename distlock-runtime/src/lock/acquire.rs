@@ -8,11 +8,11 @@ use tracing::Instrument as _;
 use super::budget::{Budget, SINGLE_TRY};
 use super::noting::Noting;
 use super::options::{Checked, Options};
-use super::{Guard, Scope, Shared};
+use super::{Guard, Scope, Shared, in_the_way};
 use crate::backend::{Applied, Attempt, BackendError, Blocked, Grant, Mode, Turn};
 use crate::clock::{Moment, within};
 use crate::engine::{Delivery, Driver, Engine, Hold, Place, Waiting};
-use crate::error::{ErrorKind, Holder, LockError};
+use crate::error::{ErrorKind, LockError};
 use crate::key::LockKey;
 use crate::lease::Deadline;
 use crate::queue::Refused;
@@ -23,10 +23,6 @@ const MAX_BACKOFF: Duration = Duration::from_millis(500);
 /// A task of this process that asks the store and does nothing for so long isn't polled, or the store doesn't answer it: the next
 /// one takes its turn.
 const STUCK: Duration = Duration::from_secs(3);
-
-/// What to do about a hold of this process in the way, which may be the asking task's own without being found as such.
-const HELD_HERE: &str = "if this task holds it by a bare guard, work in guard.run(…) and ask reentrant; if it was spawned by the \
-                         one that holds it, spawn locks.inherit(…); else wait for longer, or hold the lock for a shorter time";
 
 /// Acquires, and tells telemetry how it went.
 pub(super) async fn acquire(shared: Arc<Shared>, key: LockKey, options: Options) -> Result<Guard, LockError> {
@@ -258,7 +254,9 @@ async fn attempts(
                 }
                 continue;
             }
-            Ok(Attempt::Busy(blocked)) if budget.is_single() => return Err(busy(blocked)),
+            Ok(Attempt::Busy(blocked)) if budget.is_single() => {
+                return Err(busy(engine, &request.key, blocked));
+            }
             Ok(Attempt::Busy(blocked) | Attempt::Queued(blocked)) => {
                 backoff = Duration::from_millis(10);
                 if !driver.waits() {
@@ -318,10 +316,10 @@ async fn turn(
     }
 }
 
-pub(super) fn busy(blocked: Blocked) -> LockError {
+pub(super) fn busy(engine: &Engine, key: &LockKey, blocked: Blocked) -> LockError {
     let error = LockError::new(ErrorKind::Busy, "lock");
     match blocked.holder {
-        Some(holder) => error.held_by(holder),
+        Some(holder) => in_the_way::blame(engine, key, holder, error),
         None => error,
     }
 }
@@ -336,12 +334,6 @@ pub(super) fn shut_down() -> LockError {
     LockError::new(ErrorKind::Shutdown, "lock").detail("the lock manager grants nothing any more")
 }
 
-/// The hold that this process has on the key, for those in whose way it is.
-fn local_holder(engine: &Engine, key: &LockKey) -> Option<Holder> {
-    let view = engine.local_view(key).filter(|view| !view.is_over())?;
-    Some(Holder::new(Some(engine.label().to_string()), Some(view.remaining())))
-}
-
 pub(super) fn refused_error(engine: &Engine, key: &LockKey, refused: &Refused) -> LockError {
     match refused {
         Refused::TooMany => LockError::new(ErrorKind::TooManyWaiters, "lock")
@@ -350,8 +342,8 @@ pub(super) fn refused_error(engine: &Engine, key: &LockKey, refused: &Refused) -
         Refused::Closed => shut_down(),
         Refused::Busy => {
             let error = LockError::new(ErrorKind::Busy, "lock");
-            match local_holder(engine, key) {
-                Some(holder) => error.held_here_by(holder).remedy(HELD_HERE),
+            match in_the_way::here(engine, key) {
+                Some(view) => in_the_way::blame_here(engine, &view, error),
                 None => error.detail("another task of this process is acquiring it"),
             }
         }
@@ -360,7 +352,7 @@ pub(super) fn refused_error(engine: &Engine, key: &LockKey, refused: &Refused) -
 
 fn budget_error(engine: &Engine, key: &LockKey, blocked: Option<&Blocked>, budget: &Budget) -> LockError {
     let elsewhere = blocked.and_then(|blocked| blocked.holder.clone());
-    let here = if elsewhere.is_none() { local_holder(engine, key) } else { None };
+    let here = if elsewhere.is_none() { in_the_way::here(engine, key) } else { None };
     if elsewhere.is_none()
         && here.is_none()
         && let Some(error) = engine.local_trouble(key)
@@ -373,8 +365,8 @@ fn budget_error(engine: &Engine, key: &LockKey, blocked: Option<&Blocked>, budge
         .remedy("raise wait, hold the lock for a shorter time, or treat it as busy");
     let elsewhere = elsewhere.or_else(|| engine.local_elsewhere(key));
     match (here, elsewhere) {
-        (Some(holder), _) => error.held_here_by(holder).remedy(HELD_HERE),
-        (None, Some(holder)) => error.held_by(holder),
+        (Some(view), _) => in_the_way::blame_here(engine, &view, error),
+        (None, Some(holder)) => in_the_way::blame(engine, key, holder, error),
         (None, None) => error,
     }
 }

@@ -6,6 +6,7 @@ mod attribute;
 mod budget;
 mod election;
 mod guard;
+mod in_the_way;
 mod latch;
 mod multi;
 mod mutex;

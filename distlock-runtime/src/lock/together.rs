@@ -131,7 +131,7 @@ async fn step(
         Ok(AttemptAll::Busy { index, blocked }) => {
             nothing_left(&mut drivers, now);
             let key = keys.get(index).unwrap_or(&keys[0]);
-            Ok(Step::Busy(index.min(keys.len() - 1), named(busy(blocked), key)))
+            Ok(Step::Busy(index.min(keys.len() - 1), named(busy(engine, key, blocked), key)))
         }
         Ok(AttemptAll::Apart) => {
             nothing_left(&mut drivers, now);

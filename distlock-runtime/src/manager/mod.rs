@@ -13,7 +13,7 @@ use tokio::sync::broadcast;
 pub use builder::ManagerBuilder;
 pub use shutdown::ShutdownReport;
 
-use crate::backend::{BackendError, Capability, Guarantees, HolderState, LockState};
+use crate::backend::{BackendError, Capability, Guarantees, HolderState, Kind, LockState};
 use crate::engine::LockEvent;
 use crate::error::{ErrorKind, LockError};
 use crate::key::LockKey;
@@ -213,7 +213,7 @@ impl LockManager {
         Ok(self.with_local(state))
     }
 
-    /// The locks now held whose key starts with `prefix` (raw keys aside), at most 10 000. For people and tools: on a store
+    /// The locks now held whose key starts with `prefix` (raw keys aside), at most 10 000, with ten of the holders of each. For people and tools: on a store
     /// with many keys it takes a while, and what changes meanwhile may be missing.
     ///
     /// # Errors
@@ -272,20 +272,23 @@ impl LockManager {
         }
     }
 
+    /// With what this process knows of its own holds, and of its tasks that wait behind one another.
     fn with_local(&self, mut state: LockState) -> LockState {
         let engine = &self.shared.engine;
-        let Some((lease, waiting, asks)) = engine.local_state(&state.key) else { return state };
+        for holder in state.holder.iter_mut().chain(&mut state.holders) {
+            let Some(view) = holder.owner.and_then(|owner| engine.local_hold(&state.key, owner)) else {
+                continue;
+            };
+            holder.token = Some(view.token());
+            if state.kind != Some(Kind::Owned) {
+                holder.hold_count = Some(view.guards());
+            }
+        }
+        let Some((waiting, asks)) = engine.local_waiters(&state.key) else { return state };
         // The process stands in the store's queue with one entry at most; its other tasks are behind that.
         state.waiters += waiting as u64;
         if asks && !self.guarantees().can(Capability::Queue) {
             state.waiters += 1;
-        }
-        if let (Some(holder), Some(lease), Some(view)) =
-            (&mut state.holder, lease, engine.local_view(&state.key).filter(|view| !view.is_over()))
-            && holder.owner == Some(lease.owner)
-        {
-            holder.token = Some(view.token());
-            holder.hold_count = Some(view.guards());
         }
         state
     }

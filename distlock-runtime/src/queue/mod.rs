@@ -205,6 +205,7 @@ impl<L: Clone, W> KeyQueue<L, W> {
     }
 
     /// The lease that is held, if one is.
+    #[cfg(test)]
     pub(crate) fn tenure(&self) -> Option<&Tenure<L>> {
         match &self.phase {
             Phase::Held { tenure, .. } => Some(tenure),

@@ -4,11 +4,16 @@ use std::time::Duration;
 
 use distlock_runtime::{
     OwnerId,
-    backend::{AcquireRequest, Attempt, Backend, BackendErrorKind, Mode},
+    backend::{AcquireRequest, Attempt, Backend, BackendErrorKind, Blocked, Mode},
 };
 
 use super::redis_backend::*;
 use super::*;
+
+/// Whether asking again is worth it now. One script may look at the clock twice.
+fn is_at_once(blocked: &Blocked) -> bool {
+    blocked.remaining().is_some_and(|remaining| remaining < Duration::from_millis(250))
+}
 
 #[tokio::test]
 async fn the_line_of_a_deleted_lock_conflicts_with_nobody() {
@@ -29,7 +34,7 @@ async fn the_line_of_a_deleted_lock_conflicts_with_nobody() {
             while let Attempt::Busy(blocked) = bench.backend.try_acquire(&asks).await.unwrap() {
                 tries += 1;
                 assert!(tries <= 2, "{mode:?} {next:?}");
-                assert_eq!(blocked.remaining(), Some(Duration::ZERO), "there is nothing to wait for");
+                assert!(is_at_once(&blocked), "there is nothing to wait for");
             }
             released(&bench.backend, &asks).await;
             // Shares concern an exclusive lock as little as their line; they end by themselves.
@@ -72,7 +77,7 @@ async fn an_exclusive_line_conflicts_however_many_died_in_it() {
     }
     let _: i64 = bench.ask("DEL distlock:k").await;
     let reader = in_line("k", Mode::Read);
-    assert_eq!(busy(&bench.backend, &reader).await.remaining(), Some(Duration::ZERO));
+    assert!(is_at_once(&busy(&bench.backend, &reader).await));
     assert_eq!(refusal(&bench.backend, &reader).await, BackendErrorKind::KeyConflict);
     granted(&bench.backend, &waiters[150]).await;
 }
@@ -97,6 +102,6 @@ async fn many_dead_waiters_conflict_with_nobody() {
     }
     released(&bench.backend, &holder).await;
     let other = shared("k", permits(3, 1));
-    assert_eq!(busy(&bench.backend, &other).await.remaining(), Some(Duration::ZERO));
+    assert!(is_at_once(&busy(&bench.backend, &other).await));
     granted(&bench.backend, &other).await;
 }

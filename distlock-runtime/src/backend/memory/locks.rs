@@ -109,20 +109,33 @@ impl Lock {
 
     /// The one of the holders that stands longest in the way.
     fn holder(&self, now: Moment) -> Option<HolderState> {
-        let held = self.held.iter().filter(|held| held.expires > now).max_by_key(|held| held.expires)?;
-        let state =
-            HolderState::new(Some(held.label.to_string()), Some(held.expires - now), Some(held.owner));
-        let count = || self.held.iter().filter(|held| held.expires > now).count();
-        Some(match self.kind {
-            Kind::Owned => state.with_holds(u32::try_from(count()).unwrap_or(u32::MAX)),
-            _ => state,
-        })
+        self.holders(now, 1).pop()
+    }
+
+    /// So many of the holders, those that stand longest in the way first.
+    fn holders(&self, now: Moment, most: usize) -> Vec<HolderState> {
+        let mut live: Vec<&Held> = self.held.iter().filter(|held| held.expires > now).collect();
+        live.sort_by_key(|held| std::cmp::Reverse(held.expires));
+        let count = u32::try_from(live.len()).unwrap_or(u32::MAX);
+        let state = |held: &Held| {
+            let (label, remaining) = (held.label.to_string(), held.expires - now);
+            let state = HolderState::new(Some(label), Some(remaining), Some(held.owner));
+            match (self.kind, held.mode) {
+                (Kind::Owned, mode) => state.with_holds(count).holding(mode),
+                (Kind::Semaphore { limit }, Mode::Permits { weight, .. }) => {
+                    state.holding(Mode::Permits { limit, weight })
+                }
+                (_, mode) => state.holding(mode),
+            }
+        };
+        live.into_iter().take(most).map(state).collect()
     }
 
     /// When the first of the holders lapses unless renewed.
     fn blocked(&self, now: Moment) -> Blocked {
         let first = self.held.iter().min_by_key(|held| held.expires);
-        let holder = first.map(|held| Holder::new(Some(held.label.to_string()), Some(held.expires - now)));
+        let holder = first
+            .map(|held| Holder::new(Some(held.label.to_string()), Some(held.expires - now)).by(held.owner));
         Blocked { holder }
     }
 
@@ -343,10 +356,21 @@ impl Table {
         holder
     }
 
-    pub(super) fn inspect(&mut self, key: &LockKey, now: Moment) -> LockState {
-        let Some(lock) = self.locks.get(key) else { return LockState::new(key.clone(), None, 0) };
-        let waiters = lock.queue.iter().filter(|waiter| waiter.live_until > now).count();
-        LockState::new(key.clone(), lock.holder(now), waiters as u64)
+    /// What is known of a lock, with so many of its holders at most.
+    pub(super) fn inspect(&mut self, key: &LockKey, most: usize, now: Moment) -> LockState {
+        let free = || LockState::new(key.clone(), None, 0);
+        let Some(lock) = self.locks.get(key) else { return free() };
+        let waiters = lock.queue.iter().filter(|waiter| waiter.live_until > now).count() as u64;
+        let live = || lock.held.iter().filter(|held| held.expires > now);
+        let count = live().count() as u64;
+        if count == 0 && waiters == 0 {
+            return free();
+        }
+        let state = LockState::shared(key.clone(), lock.kind, lock.holders(now, most), count, waiters);
+        match lock.kind {
+            Kind::Semaphore { .. } => state.with_permits_in_use(live().map(|held| held.mode.weight()).sum()),
+            _ => state,
+        }
     }
 
     pub(super) fn list(&mut self, prefix: &str, limit: usize, now: Moment) -> Vec<LockState> {
@@ -359,7 +383,7 @@ impl Table {
             .map(|(key, _)| key.clone())
             .take(limit)
             .collect();
-        keys.iter().map(|key| self.inspect(key, now)).collect()
+        keys.iter().map(|key| self.inspect(key, LockState::MOST_LISTED, now)).collect()
     }
 
     /// Whether this acquisition holds the lock.

@@ -170,7 +170,7 @@ impl Backend for MemoryBackend {
         let now = self.clock.now();
         let mut table = self.table();
         table.check_latch(key, now)?;
-        Ok(table.inspect(key, now))
+        Ok(table.inspect(key, LockState::MOST_HOLDERS, now))
     }
 
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockState>, BackendError> {

@@ -16,7 +16,8 @@ const SCAN: u32 = 500;
 const LOOKS: usize = 100;
 
 impl RedisBackend {
-    pub(super) async fn look_at(&self, key: &LockKey) -> Result<LockState, BackendError> {
+    /// What is known of a lock, with so many of its holders at most.
+    pub(super) async fn look_at(&self, key: &LockKey, most: usize) -> Result<LockState, BackendError> {
         let looked = self
             .connections
             .run(&script::INSPECT, || {
@@ -33,7 +34,7 @@ impl RedisBackend {
             Ok(reply) => value::lock_state(key, &reply.value),
             // No string: a lock that is held in shares, or not one of ours.
             Err(failure) if failure.kind() == BackendErrorKind::KeyConflict => {
-                Box::pin(self.look_at_shares(key)).await
+                Box::pin(self.look_at_shares(key, most)).await
             }
             Err(failure) => Err(failure),
         }
@@ -115,7 +116,7 @@ impl RedisBackend {
     async fn held_at(&self, name: &[u8]) -> Result<Option<LockState>, BackendError> {
         let text = std::str::from_utf8(name).ok().and_then(|name| name.strip_prefix(self.namespace.prefix()));
         let Some(key) = text.and_then(|text| LockKey::new(text).ok()) else { return Ok(None) };
-        match self.look_at(&key).await {
+        match self.look_at(&key, LockState::MOST_LISTED).await {
             // Gone meanwhile, or a value that isn't ours.
             Ok(state) => Ok(Some(state)
                 .filter(|state| state.holder.as_ref().is_some_and(|holder| holder.owner.is_some()))),

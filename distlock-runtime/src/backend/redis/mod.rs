@@ -179,7 +179,7 @@ impl Backend for RedisBackend {
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<LockState, BackendError> {
-        self.look_at(key).await
+        self.look_at(key, LockState::MOST_HOLDERS).await
     }
 
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockState>, BackendError> {

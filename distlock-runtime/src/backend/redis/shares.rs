@@ -118,16 +118,18 @@ impl RedisBackend {
         }
     }
 
-    pub(super) async fn look_at_shares(&self, key: &LockKey) -> Result<LockState, BackendError> {
+    /// What is known of a lock that is held in shares, with so many of its holders at most.
+    pub(super) async fn look_at_shares(&self, key: &LockKey, most: usize) -> Result<LockState, BackendError> {
         let reply = self
             .connections
             .run(&script::SHARE_INSPECT, || {
-                let mut call = script::SHARE_INSPECT.call(3, 0, NAMES);
+                let mut call = script::SHARE_INSPECT.call(3, 1, NAMES);
                 base(&self.namespace.lock(key), &mut call);
+                call.arg(most);
                 call
             })
             .await?;
-        value::lock_state(key, &reply.value)
+        value::shared_state(key, &reply.value)
     }
 
     /// Takes away all shares, some at a time. Tells of the holder that would have lapsed last.

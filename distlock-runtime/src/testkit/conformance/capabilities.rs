@@ -23,9 +23,11 @@ const NEEDS: &[(Capability, &[&str])] = &[
         ],
     ),
     (Capability::Fair, &["fair_waiters_are_served_in_order_of_arrival", "fair_and_plain_exclude_each_other"]),
+    (Capability::Owners, &["inspect_tells_the_kind", "holds_of_this_process_are_told_from_those_of_others"]),
     (
         Capability::ReadWrite,
         &[
+            "inspect_shows_all_readers",
             "readers_share_and_a_writer_excludes",
             "a_waiting_writer_is_not_passed_by",
             "a_dead_readers_share_lapses_alone",
@@ -37,6 +39,8 @@ const NEEDS: &[(Capability, &[&str])] = &[
     (
         Capability::Semaphore,
         &[
+            "inspect_shows_limit_and_permits",
+            "inspect_shows_a_bounded_number",
             "permits_never_exceed_the_limit",
             "a_heavy_hold_is_not_passed_by",
             "permits_of_a_dead_holder_come_back",

@@ -51,6 +51,13 @@ macro_rules! __conformance_cases {
                 the_store_answers_and_names_itself,
                 raw_names_are_locks_too,
             ]
+            holders: [
+                inspect_shows_all_readers,
+                inspect_shows_limit_and_permits,
+                inspect_shows_a_bounded_number,
+                inspect_tells_the_kind,
+                holds_of_this_process_are_told_from_those_of_others,
+            ]
             records: [
                 one_claim_executes_and_others_see_it_in_flight,
                 of_many_claims_at_once_one_executes,

@@ -45,6 +45,7 @@ mod capabilities;
 mod cases;
 mod circles;
 mod guards;
+mod holders;
 mod inventory;
 mod kinds;
 mod latches;

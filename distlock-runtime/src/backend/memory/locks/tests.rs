@@ -212,10 +212,23 @@ fn history(seed: u64) -> usize {
             }
             _ => now = now + Duration::from_millis(random.u64(..2_500)),
         }
-        let state = table.inspect(&lease.key, now);
-        let holder = model.holds.iter().any(|hold| hold.until > now);
+        let most = random.usize(1..4);
+        let state = table.inspect(&lease.key, most, now);
+        let mut holds: Vec<_> = model.holds.iter().filter(|hold| hold.until > now).collect();
         let waiters = model.line.iter().filter(|waits| waits.until > now).count() as u64;
-        assert_eq!((state.holder.is_some(), state.waiters), (holder, waiters), "seed {seed}, step {step}");
+        let count = holds.len() as u64;
+        assert_eq!((state.holder_count, state.waiters), (count, waiters), "seed {seed}, step {step}");
+        assert_eq!(state.holder.as_ref(), state.holders.first());
+        assert_eq!(state.holders.len(), holds.len().min(most));
+        let taken = holds.iter().map(|hold| hold.mode.weight()).sum::<u64>();
+        assert_eq!(state.permits_in_use, (kind == 3 && count + waiters > 0).then_some(taken));
+        holds.sort_by_key(|hold| std::cmp::Reverse(hold.until));
+        for (shown, hold) in state.holders.iter().zip(holds) {
+            assert_eq!(shown.remaining, Some(hold.until - now), "seed {seed}, step {step}");
+            // Those that end at once are in no order.
+            let is_it = |other: &Party| other.until == hold.until && Some(other.mode) == shown.mode;
+            assert!(model.holds.iter().any(is_it), "seed {seed}, step {step}: {shown:?}");
+        }
     }
     grants
 }

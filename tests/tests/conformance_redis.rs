@@ -1,47 +1,8 @@
 //! The conformance suite on one Redis, a server for each case.
 
-use std::sync::Arc;
+mod redis_store;
 
-use distlock_runtime::{
-    Clock, LockKey,
-    backend::{
-        Backend,
-        redis::{RedisBackend, RedisOptions},
-    },
-    testkit::conformance::Store,
-};
-use distlock_tests::server::{self, RedisServer};
+use distlock_tests::server::RedisOptions;
+use redis_store::Redis;
 
-struct Redis(RedisServer);
-
-impl Redis {
-    fn start() -> Self {
-        Self(RedisServer::start(server::RedisOptions::new()).unwrap())
-    }
-
-    fn name(key: &LockKey) -> String {
-        format!("{}:{key}", RedisOptions::DEFAULT_NAMESPACE)
-    }
-}
-
-#[async_trait::async_trait]
-impl Store for Redis {
-    async fn backend(&self, label: &str) -> Arc<dyn Backend> {
-        let options = RedisOptions::from_url(&self.0.url()).unwrap().label(label);
-        RedisBackend::open(&options, Clock::System).unwrap()
-    }
-
-    /// A list: what another program might keep under such a name.
-    async fn put_foreign_value(&self, key: &LockKey) -> bool {
-        let mut push = redis::cmd("RPUSH");
-        push.arg(Self::name(key)).arg("theirs").exec_async(&mut self.0.admin().await.unwrap()).await.unwrap();
-        true
-    }
-
-    async fn foreign_value(&self, key: &LockKey) -> Option<Vec<u8>> {
-        let mut dump = redis::cmd("DUMP");
-        dump.arg(Self::name(key)).query_async(&mut self.0.admin().await.unwrap()).await.unwrap()
-    }
-}
-
-distlock_runtime::testkit::conformance!(Redis::start());
+distlock_runtime::testkit::conformance!(Redis::start(RedisOptions::new()));

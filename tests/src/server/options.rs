@@ -11,6 +11,7 @@ pub struct RedisOptions {
     pub(crate) tls: Option<ClientCerts>,
     pub(crate) port: Option<u16>,
     pub(crate) sentinel: bool,
+    pub(crate) valkey: bool,
     config: Vec<String>,
 }
 
@@ -27,6 +28,11 @@ impl RedisOptions {
     /// The default: no persistence, no password, plain TCP, any free port.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A Valkey of the newest kind instead of the Redis that is installed.
+    pub fn valkey() -> Self {
+        Self { valkey: true, ..Self::default() }
     }
 
     /// Appends every write to a file, synced every second; [`restart`](super::RedisServer::restart) finds the data again.

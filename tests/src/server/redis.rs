@@ -176,7 +176,7 @@ impl RedisServer {
     }
 
     fn launch(&self) -> anyhow::Result<()> {
-        let program = program()?;
+        let program = program(self.options.valkey)?;
         let config = self.write_config()?;
         let log = OpenOptions::new().create(true).append(true).open(self.log_path())?;
         let mut command = child::mortal_command(program);
@@ -270,10 +270,22 @@ fn claim(options: &RedisOptions) -> anyhow::Result<PortLease> {
     options.port.map_or_else(PortLease::any, PortLease::exactly)
 }
 
-/// `DISTLOCK_REDIS_SERVER` names another program: another version, or Valkey.
-fn program() -> anyhow::Result<PathBuf> {
-    match env::var_os("DISTLOCK_REDIS_SERVER") {
+/// `DISTLOCK_REDIS_SERVER` and `DISTLOCK_VALKEY_SERVER` name other programs: another version, or something that speaks like Redis.
+fn program(valkey: bool) -> anyhow::Result<PathBuf> {
+    let name = if valkey { "DISTLOCK_VALKEY_SERVER" } else { "DISTLOCK_REDIS_SERVER" };
+    match env::var_os(name) {
         Some(path) => Ok(path.into()),
+        None if valkey => installed_valkey(),
         None => child::find_program("redis-server", "redis-server"),
+    }
+}
+
+/// Where `scripts/interop` puts it: in the target folder, two above the one that tests are in.
+fn installed_valkey() -> anyhow::Result<PathBuf> {
+    let test = env::current_exe().context("where is this test?")?;
+    let candidates = test.ancestors().map(|folder| folder.join("interop/valkey-server"));
+    match candidates.into_iter().find(|candidate| candidate.is_file()) {
+        Some(path) => Ok(path),
+        None => bail!("`valkey-server` isn't installed; run scripts/interop (or ./scripts/test, which does)"),
     }
 }

@@ -20,7 +20,9 @@ impl RedisBackend {
             &self.setting(&memory, "maxmemory-policy").await?,
             &self.setting(&memory, "maxmemory").await?,
         ));
-        if let Some(version) = self.info("server").await?.get("redis_version") {
+        let server = self.info("server").await?;
+        self.native.learn(&server);
+        if let Some(version) = server.get("redis_version") {
             warnings.extend(version_warning(version));
         }
         let replication = self.info("replication").await?;

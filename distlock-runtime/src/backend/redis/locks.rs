@@ -159,6 +159,11 @@ impl RedisBackend {
         keep: Option<Duration>,
     ) -> Result<Released, BackendError> {
         let owner = lease.owner.to_hex();
+        if keep.is_none_or(|keep| keep.is_zero())
+            && let Some(released) = self.give_back_natively(lease, &owner).await?
+        {
+            return Ok(released);
+        }
         let script = match lease.mode {
             Mode::Exclusive => &script::RELEASE,
             _ => &script::SHARE_RELEASE,
@@ -172,9 +177,13 @@ impl RedisBackend {
     }
 
     pub(super) fn post(&self, release: PostedRelease) -> Result<(), PostedRelease> {
-        let lease = release.lease();
-        let command = self.release_call(lease, &lease.owner.to_hex(), release.keep());
-        self.connections.post(command, release)
+        let (lease, owner) = (release.lease(), release.lease().owner.to_hex());
+        let keep = release.keep().filter(|keep| !keep.is_zero());
+        let request = match self.native_release(lease, &owner).filter(|_| keep.is_none()) {
+            Some(two) => two.into(),
+            None => self.release_call(lease, &owner, keep).into(),
+        };
+        self.connections.post(request, release)
     }
 
     pub(super) async fn undo(&self, request: &AcquireRequest) -> Result<(), BackendError> {

@@ -8,6 +8,7 @@
 //! | `keys`, `slot`, `value` | names and values in the store |
 //! | `script`, `lua/`, `calls` | the scripts, and the commands that call them |
 //! | `locks`, `together`, `shares`, `latches`, `waits`, `admin`, `check`, `records` | the operations |
+//! | `native` | giving back without a script where the server can |
 //! | `serve`, `wakeups`, `contention` | waiting: the subscription, who waits, which keys are busy |
 //! | `standby` | what a grant needs where a replica may take over |
 //! | `member` | what a group of servers asks each |
@@ -25,6 +26,7 @@ mod keys;
 mod latches;
 mod locks;
 mod member;
+mod native;
 mod options;
 mod quota;
 mod records;
@@ -53,6 +55,7 @@ pub(super) use url::{REPLICATION, network_parameters};
 use self::connection::{Connections, Dialer};
 use self::contention::Contention;
 use self::keys::Namespace;
+use self::native::Native;
 use self::standby::Standby;
 use self::wakeups::Wakeups;
 use super::{
@@ -74,6 +77,7 @@ pub struct RedisBackend {
     channel: String,
     wakeups: Arc<Wakeups>,
     contention: Contention,
+    native: Native,
     /// Tokens lie above the clock's floor each time, since a replica with an older counter may take over.
     draws_ahead: bool,
     has_sentinels: bool,
@@ -107,6 +111,7 @@ impl RedisBackend {
             label: options.value_label(),
             wakeups: Arc::default(),
             contention: Contention::new(),
+            native: Native::default(),
             draws_ahead: options.may_fail_over(),
             has_sentinels: options.has_sentinels(),
             standby: Standby::new(&options.replication, clock),

@@ -48,8 +48,9 @@ impl ReplyTo {
             // A caller that has gone doesn't want it any more.
             Self::Caller(caller) => drop(caller.send(reply)),
             Self::Nobody => {}
+            // Where the second says that somebody waits, its owner sees to that.
             Self::Posted(release) => {
-                if let Ok([Value::Int(_), _]) = reply {
+                if let Ok([Value::Int(_), Value::Nil | Value::Int(0)]) = reply {
                     release.done();
                 }
             }

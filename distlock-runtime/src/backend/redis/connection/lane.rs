@@ -27,7 +27,7 @@ const LEFT_BEHIND: usize = 1024;
 
 /// What is sent together: one command or two, and the owner whose attempt they are.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(in super::super) struct Request {
     pub(super) first: Cmd,
     pub(super) second: Option<Cmd>,
     owner: Option<OwnerToken>,
@@ -43,6 +43,12 @@ impl Request {
 impl From<Cmd> for Request {
     fn from(first: Cmd) -> Self {
         Self { first, second: None, owner: None }
+    }
+}
+
+impl From<[Cmd; 2]> for Request {
+    fn from([first, second]: [Cmd; 2]) -> Self {
+        Self { first, second: Some(second), owner: None }
     }
 }
 
@@ -184,8 +190,8 @@ impl Lane {
     }
 
     /// Queues a release whose reply nobody waits for.
-    pub(super) fn post(&self, command: Cmd, release: PostedRelease) -> Result<(), PostedRelease> {
-        match self.enqueue(command.into(), ReplyTo::Posted(release)) {
+    pub(super) fn post(&self, request: Request, release: PostedRelease) -> Result<(), PostedRelease> {
+        match self.enqueue(request, ReplyTo::Posted(release)) {
             Ok(()) => Ok(()),
             Err(ReplyTo::Posted(release)) => Err(release),
             Err(_) => unreachable!("it was posted"),

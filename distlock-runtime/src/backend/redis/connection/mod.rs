@@ -31,8 +31,8 @@ use tokio::runtime::{Handle, Id};
 
 use breaker::Breaker;
 pub(super) use dial::{Dialer, PushHandler, Route, replication_id};
-pub(super) use lane::Lane;
-use lane::{Request, SendError};
+use lane::SendError;
+pub(super) use lane::{Lane, Request};
 pub(super) use primary::Sentinels;
 use slot::Slot;
 
@@ -118,6 +118,23 @@ impl Connections {
         }
     }
 
+    /// Two plain commands that leave together and in order, with their replies, which may be errors.
+    pub(super) async fn two(
+        &self,
+        operation: &str,
+        build: impl Fn() -> [Cmd; 2] + Send + Sync,
+    ) -> Result<[Value; 2], BackendError> {
+        let (lane, _, values) = self.exchange(operation, || build().into()).await?;
+        for value in &values {
+            if let Value::ServerError(failure) = value
+                && error::wants_new_connection(failure)
+            {
+                lane.retire();
+            }
+        }
+        Ok(values)
+    }
+
     /// Sends this behind every attempt of the owner whose caller went away before the reply, on the same connection.
     pub(super) fn follow_up(&self, owner: OwnerToken, build: impl Fn() -> Cmd) {
         for (_, slot) in self.slots.load().iter() {
@@ -167,10 +184,10 @@ impl Connections {
     }
 
     /// Sends a release without waiting, in order with later calls of this runtime.
-    pub(super) fn post(&self, command: Cmd, release: PostedRelease) -> Result<(), PostedRelease> {
+    pub(super) fn post(&self, request: Request, release: PostedRelease) -> Result<(), PostedRelease> {
         let lane = Handle::try_current().ok().and_then(|runtime| self.find(runtime.id())?.live());
         match lane {
-            Some(lane) => lane.post(command, release),
+            Some(lane) => lane.post(request, release),
             None => Err(release),
         }
     }

@@ -1,7 +1,7 @@
 //! Every mistake found, so that one compile shows them all.
 
 use proc_macro2::TokenStream;
-use syn::Error;
+use syn::{Error, Result};
 
 #[derive(Default)]
 pub(crate) struct Errors(Option<Error>);
@@ -16,6 +16,10 @@ impl Errors {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_none()
+    }
+
+    pub(crate) fn into_result(self) -> Result<()> {
+        self.0.map_or(Ok(()), Err)
     }
 
     pub(crate) fn to_compile_errors(&self) -> TokenStream {

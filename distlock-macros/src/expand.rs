@@ -3,7 +3,7 @@
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
-use syn::{Error, Path, Result, parse_quote};
+use syn::{Error, Path, Result, Signature, parse_quote};
 
 use crate::boxed::{self, BoxedBody, Unfit};
 use crate::braces;
@@ -33,6 +33,11 @@ pub(crate) trait Attribute: Arguments {
         false
     }
 
+    /// Whether the function is one that the attribute can be on.
+    fn check(&self, _: &Signature) -> Result<()> {
+        Ok(())
+    }
+
     /// The expression that runs `body`, a block to be made `async`, and turns a failure into the function's result.
     fn around(&self, body: &TokenStream, function: &Function<'_>) -> Result<TokenStream>;
 }
@@ -48,6 +53,7 @@ pub(crate) struct Function<'a> {
 
 /// The function with the attribute's doing around its body.
 pub(crate) fn expand<A: Attribute>(args: &A, keys: &Keys, mut item: AnnotatedFn) -> Result<TokenStream> {
+    Attribute::check(args, &item.sig)?;
     let inner_attributes = item.take_inner_attributes()?;
     let braces = mixed(item.body.span());
     let expansion = Expansion {

@@ -40,16 +40,16 @@ pub use lock::{
 pub use manager::{Events, LockManager, ManagerBuilder, ShutdownReport};
 #[cfg(feature = "seal")]
 pub use record::SealKeys;
-pub use record::{ClaimGuard, ClaimRequest, Claimed, Fingerprints, Packing, Records, Standing};
+pub use record::{ClaimGuard, ClaimRequest, Claimed, Executions, Fingerprints, Packing, Records, Standing};
 #[cfg(feature = "idempotent")]
-pub use record::{Idempotent, OnCancel, OnFailure};
+pub use record::{DetachedCall, Idempotent, OnCancel, OnFailure};
 pub use token::{FencingToken, MAX_OWNER_BYTES, OwnerId, OwnerToken};
 pub use ttl::{Ttl, Wait};
 
 /// What the layers of `distlock-tower` and the calls here have in common; not a public interface.
 #[doc(hidden)]
 pub mod __layers {
-    pub use crate::record::{Found, Obtained, SHORTEST_WAIT, Seeker, Waiters, Waiting, obtain};
+    pub use crate::record::{Found, Obtained, Running, SHORTEST_WAIT, Seeker, Waiters, Waiting, obtain};
 }
 
 /// For code that `#[distributed_lock]` and `#[idempotent]` generate; not a public interface.
@@ -64,7 +64,7 @@ pub mod __private {
     #[cfg(feature = "idempotent")]
     pub use crate::record::{
         AsScope, CallArguments, CallSpec, KeepsResult, KeepsValue, OnCancel, OnFailure, ReturnsResult,
-        ReturnsValue, fingerprint_of, idempotent, scope_of,
+        ReturnsValue, fingerprint_of, idempotent, idempotent_detached, scope_of,
     };
     pub use crate::{CrashPolicy, LockError, LockKey};
 }

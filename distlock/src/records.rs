@@ -36,10 +36,10 @@
 pub use distlock_runtime::SealKeys;
 #[doc(inline)]
 pub use distlock_runtime::{
-    ClaimGuard, ClaimRequest, Claimed, CrashPolicy, Fingerprint, Fingerprints, Packing, Purged, Quota,
-    Record, RecordFilter, RecordInfo, RecordKey, RecordNote, RecordScope, RecordState, RecordStatus, Records,
-    Resolved, Settled, Settlement, Standing,
+    ClaimGuard, ClaimRequest, Claimed, CrashPolicy, Executions, Fingerprint, Fingerprints, Packing, Purged,
+    Quota, Record, RecordFilter, RecordInfo, RecordKey, RecordNote, RecordScope, RecordState, RecordStatus,
+    Records, Resolved, Settled, Settlement, Standing,
 };
 #[cfg(feature = "idempotent")]
 #[doc(inline)]
-pub use distlock_runtime::{Idempotent, OnCancel, OnFailure};
+pub use distlock_runtime::{DetachedCall, Idempotent, OnCancel, OnFailure};

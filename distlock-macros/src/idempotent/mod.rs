@@ -24,6 +24,7 @@
 //! ```text
 //! fn idempotent<B: Future>(CallSpec, Option<Manager>, Result<LockKey, LockError>, Result<Fingerprints, LockError>,
 //!     Kept<B::Output>, B) -> impl Future<Output = Result<B::Output, LockError>>;
+//! fn idempotent_detached                 // the same with `detach`, for B: Send + 'static
 //! struct CallSpec;                       // new(template, function), then retain, lease, wait, scope, after_crash, on_failure, on_cancel,
 //!                                        // result_limit; by value
 //! enum CrashPolicy { Reject, Takeover }, enum OnFailure { Unknown, Release }, enum OnCancel { Unknown, Release }
@@ -35,11 +36,12 @@
 //! ```
 
 mod args;
+mod detach;
 mod values;
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
-use syn::{Path, Result};
+use syn::{Path, Result, Signature};
 
 pub(crate) use self::args::IdempotentArgs;
 use self::values::{AfterCrash, Fate, OnFailure};
@@ -84,9 +86,18 @@ impl Attribute for IdempotentArgs {
         self.fingerprint.is_none()
     }
 
+    fn check(&self, sig: &Signature) -> Result<()> {
+        if self.detach.is_some() { detach::check(sig) } else { Ok(()) }
+    }
+
     fn around(&self, body: &TokenStream, function: &Function<'_>) -> Result<TokenStream> {
         let Function { name, keys, params, private, ret } = function;
-        let (call, idempotent) = (private.item("call"), private.item("idempotent"));
+        let call = private.item("call");
+        // A body that can't be sent to a task is reported at the word that sends it.
+        let idempotent = match &self.detach {
+            Some(detach) => private.at(detach.span(), "idempotent_detached"),
+            None => private.item("idempotent"),
+        };
         let skip_name = spec::name(private, "LockSpec", keys, name);
         let (spec, manager) = (
             self.spec(private, &spec::name(private, "CallSpec", keys, name)),

@@ -13,6 +13,7 @@ use super::acquire::acquire;
 use super::options::{OnLost, Options};
 use super::run::Leash;
 use super::scope::Scope;
+use super::setters::fact_setters;
 use super::shared::current;
 use super::{Guard, GuardRef, MultiGuard, MutexAll, Shared};
 use crate::backend::Mode;
@@ -49,6 +50,16 @@ pub enum WaitSpec {
     For(Duration),
     /// `wait = "forever"`
     Forever,
+}
+
+impl From<WaitSpec> for Wait {
+    fn from(wait: WaitSpec) -> Self {
+        match wait {
+            WaitSpec::None => Self::None,
+            WaitSpec::For(length) => Self::For(length),
+            WaitSpec::Forever => Self::Forever,
+        }
+    }
 }
 
 #[allow(missing_docs)] // One setter an argument of the attribute, which is where they are documented.
@@ -128,48 +139,18 @@ impl LockSpec {
         if let Some(ttl) = self.ttl {
             options.ttl = ttl;
         }
-        options.wait = match self.wait {
-            None => options.wait,
-            Some(WaitSpec::None) => Wait::None,
-            Some(WaitSpec::For(length)) => Wait::For(length),
-            Some(WaitSpec::Forever) => Wait::Forever,
-        };
+        options.wait = self.wait.map_or(options.wait, Wait::from);
         Ok(options)
     }
 
-    #[must_use]
-    pub const fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = Some(ttl);
-        self
-    }
-
-    #[must_use]
-    pub const fn wait(mut self, wait: WaitSpec) -> Self {
-        self.wait = Some(wait);
-        self
+    fact_setters! {
+        optional { ttl: Duration, wait: WaitSpec, max_hold: Duration, hold_at_least: Duration }
+        plain { on_lost: OnLost }
     }
 
     #[must_use]
     pub const fn reentrant(mut self) -> Self {
         self.reentrant = true;
-        self
-    }
-
-    #[must_use]
-    pub const fn on_lost(mut self, policy: OnLost) -> Self {
-        self.on_lost = policy;
-        self
-    }
-
-    #[must_use]
-    pub const fn max_hold(mut self, most: Duration) -> Self {
-        self.max_hold = Some(most);
-        self
-    }
-
-    #[must_use]
-    pub const fn hold_at_least(mut self, least: Duration) -> Self {
-        self.hold_at_least = Some(least);
         self
     }
 }

@@ -37,5 +37,7 @@ pub(crate) use scope::Scope;
 pub use scope::Scoped;
 pub use semaphore::Semaphore;
 #[cfg(feature = "idempotent")]
+pub(crate) use setters::fact_setters;
+#[cfg(feature = "idempotent")]
 pub(crate) use shared::current;
 pub(crate) use shared::{Defaults, Shared, install, installed};

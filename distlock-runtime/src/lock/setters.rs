@@ -1,4 +1,4 @@
-//! The options that every kind of lock has in common, written once.
+//! Setters that are written once: of the options that every kind of lock has in common, and of the facts of attributes.
 
 /// The setters of a builder with a field `options: Options`.
 macro_rules! common_setters {
@@ -37,4 +37,25 @@ macro_rules! common_setters {
     };
 }
 
+/// The setters of an attribute's facts, named like its arguments; `optional` ones have a default elsewhere.
+macro_rules! fact_setters {
+    (optional { $($name:ident: $fact:ty),* $(,)? } plain { $($plain:ident: $what:ty),* $(,)? }) => {
+        $(
+            #[must_use]
+            pub const fn $name(mut self, $name: $fact) -> Self {
+                self.$name = Some($name);
+                self
+            }
+        )*
+        $(
+            #[must_use]
+            pub const fn $plain(mut self, $plain: $what) -> Self {
+                self.$plain = $plain;
+                self
+            }
+        )*
+    };
+}
+
 pub(super) use common_setters;
+pub(crate) use fact_setters;

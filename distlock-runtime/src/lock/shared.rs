@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::error::{ErrorKind, LockError};
 use crate::record::Packing;
 #[cfg(feature = "idempotent")]
-use crate::record::Waiters;
+use crate::record::{Executions, Waiters};
 use crate::telemetry;
 use crate::ttl::{Ttl, Wait};
 
@@ -47,6 +47,9 @@ pub(crate) struct Shared {
     /// The places to wait for calls in flight.
     #[cfg(feature = "idempotent")]
     pub(crate) call_waiters: Waiters,
+    /// The calls under way whose callers may have gone.
+    #[cfg(feature = "idempotent")]
+    pub(crate) detached: Executions,
 }
 
 static INSTALLED: OnceLock<Arc<Shared>> = OnceLock::new();

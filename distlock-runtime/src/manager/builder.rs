@@ -11,7 +11,7 @@ use crate::error::{ErrorKind, LockError};
 use crate::lock::{Defaults, Shared};
 use crate::record::Packing;
 #[cfg(feature = "idempotent")]
-use crate::record::Waiters;
+use crate::record::{Executions, Waiters};
 use crate::ttl::{Ttl, Wait};
 
 /// Builds a [`LockManager`].
@@ -203,6 +203,8 @@ impl ManagerBuilder {
                 quota: self.quota,
                 #[cfg(feature = "idempotent")]
                 call_waiters,
+                #[cfg(feature = "idempotent")]
+                detached: Executions::new(),
             }),
         })
     }

@@ -20,9 +20,9 @@ use crate::key::LockKey;
 use crate::lock::{
     self, AsManager, Election, Latch, Manager, Mutex, MutexAll, RwLock, Scope, Scoped, Semaphore, Shared,
 };
-#[cfg(feature = "idempotent")]
-use crate::record::Idempotent;
 use crate::record::Records;
+#[cfg(feature = "idempotent")]
+use crate::record::{Executions, Idempotent};
 
 /// How long a look at the store may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -155,6 +155,13 @@ impl LockManager {
         K::Error: Into<LockError>,
     {
         Idempotent::new(self.shared.clone(), key.try_into().map_err(Into::into))
+    }
+
+    /// The [detached](Idempotent::detach) calls of this manager, all of its handles together, to wait for them at a shutdown.
+    #[cfg(feature = "idempotent")]
+    #[must_use]
+    pub fn executions(&self) -> Executions {
+        self.shared.detached.clone()
     }
 
     /// The store's idempotency records.

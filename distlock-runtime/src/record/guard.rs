@@ -170,10 +170,10 @@ impl ClaimGuard {
         }
     }
 
-    /// The caller's lock scope, with this claim innermost.
+    /// This lock scope, with the claim innermost.
     #[cfg(feature = "idempotent")]
-    pub(super) fn scope(&self) -> Scope {
-        Scope::current().with_view(&self.engine, &self.view)
+    pub(super) fn innermost_of(&self, scope: Scope) -> Scope {
+        scope.with_view(&self.engine, &self.view)
     }
 }
 

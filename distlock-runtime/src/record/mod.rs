@@ -4,6 +4,7 @@
 #[cfg(feature = "idempotent")]
 mod call;
 mod conclude;
+mod executions;
 mod fingerprints;
 mod found;
 mod guard;
@@ -15,10 +16,11 @@ mod waiters;
 
 #[cfg(feature = "idempotent")]
 pub use call::{
-    AsScope, CallArguments, CallSpec, Idempotent, KeepsResult, KeepsValue, OnCancel, OnFailure,
-    ReturnsResult, ReturnsValue, fingerprint_of, idempotent, scope_of,
+    AsScope, CallArguments, CallSpec, DetachedCall, Idempotent, KeepsResult, KeepsValue, OnCancel, OnFailure,
+    ReturnsResult, ReturnsValue, fingerprint_of, idempotent, idempotent_detached, scope_of,
 };
 pub use conclude::Standing;
+pub use executions::{Executions, Running};
 pub use fingerprints::Fingerprints;
 pub use found::Found;
 pub use guard::ClaimGuard;

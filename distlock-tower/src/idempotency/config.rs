@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use distlock_runtime::__layers::Waiters;
 use distlock_runtime::problem::{Problem, ProblemKind};
-use distlock_runtime::{LockManager, Records, Ttl, telemetry};
+use distlock_runtime::{Executions, LockManager, Records, Ttl, telemetry};
 use http::{HeaderName, Method, Response};
 
 use super::after_crash::AfterCrash;
@@ -14,7 +14,6 @@ use super::by_request::ByRequest;
 use super::calls::Calls;
 use super::classifier::Classifier;
 use super::disposition::OnPanic;
-use super::executions::Executions;
 use super::fingerprint::Fingerprinting;
 use super::key::KeySyntax;
 use super::key_rule::KeyRule;

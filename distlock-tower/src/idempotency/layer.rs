@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use distlock_runtime::LockManager;
+use distlock_runtime::{Executions, LockManager};
 use tower_layer::Layer;
 
 use super::attached::AttachedLayer;
 use super::builder::IdempotencyBuilder;
 use super::config::Config;
-use super::executions::Executions;
 use super::service::Idempotency;
 
 /// Runs a request at most once for each key and replays its response. See the [module](super) for the whole story.

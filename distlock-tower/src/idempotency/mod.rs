@@ -122,6 +122,9 @@
 //! # Shutdown
 //! Stop the server, then [`Executions::drain`], then the manager's `shutdown`. The guide's page on shutdown has the code.
 
+#[doc(inline)]
+pub use distlock_runtime::Executions;
+
 mod after_crash;
 mod attached;
 mod body;
@@ -136,7 +139,6 @@ mod disposition;
 mod entry;
 mod execute;
 mod execution;
-mod executions;
 mod expect;
 mod fidelity;
 mod fingerprint;
@@ -165,7 +167,6 @@ pub use self::builder::{IdempotencyBuilder, Scoped, Unscoped};
 pub use self::config::{OnDisconnect, StoreDown};
 pub use self::disposition::{Disposition, OnPanic, Preset, SetCookie};
 pub use self::execution::Execution;
-pub use self::executions::Executions;
 pub use self::fingerprint::FingerprintRule;
 pub use self::future::ResponseFuture;
 pub use self::key::{IdempotencyKey, InvalidKey, KeySyntax, MAX_KEY_CHARS};

@@ -2,6 +2,7 @@
 
 mod attribute;
 mod calls;
+mod detached;
 mod failures;
 mod operators;
 mod packing;

@@ -8,13 +8,14 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::digest;
-use super::execute::{self, Prepared};
+use super::execute;
 use super::policy::{OnCancel, OnFailure, Options};
+use super::prepared::Prepared;
 use super::stored::Kept;
 use crate::backend::{CrashPolicy, RecordNote, RecordScope};
 use crate::error::LockError;
 use crate::key::LockKey;
-use crate::lock::{Manager, WaitSpec, current};
+use crate::lock::{Manager, WaitSpec, current, fact_setters};
 use crate::record::Fingerprints;
 use crate::ttl::Wait;
 
@@ -51,52 +52,9 @@ impl CallSpec {
         }
     }
 
-    #[must_use]
-    pub const fn retain(mut self, length: Duration) -> Self {
-        self.retain = Some(length);
-        self
-    }
-
-    #[must_use]
-    pub const fn lease(mut self, length: Duration) -> Self {
-        self.lease = Some(length);
-        self
-    }
-
-    #[must_use]
-    pub const fn wait(mut self, wait: WaitSpec) -> Self {
-        self.wait = Some(wait);
-        self
-    }
-
-    #[must_use]
-    pub const fn scope(mut self, scope: RecordScope) -> Self {
-        self.scope = Some(scope);
-        self
-    }
-
-    #[must_use]
-    pub const fn after_crash(mut self, policy: CrashPolicy) -> Self {
-        self.after_crash = policy;
-        self
-    }
-
-    #[must_use]
-    pub const fn on_failure(mut self, policy: OnFailure) -> Self {
-        self.on_failure = policy;
-        self
-    }
-
-    #[must_use]
-    pub const fn on_cancel(mut self, policy: OnCancel) -> Self {
-        self.on_cancel = policy;
-        self
-    }
-
-    #[must_use]
-    pub const fn result_limit(mut self, bytes: usize) -> Self {
-        self.result_limit = Some(bytes);
-        self
+    fact_setters! {
+        optional { retain: Duration, lease: Duration, wait: WaitSpec, scope: RecordScope, result_limit: usize }
+        plain { after_crash: CrashPolicy, on_failure: OnFailure, on_cancel: OnCancel }
     }
 
     fn prepare(
@@ -119,12 +77,7 @@ impl CallSpec {
         options.retain = self.retain.unwrap_or(options.retain);
         options.lease = self.lease.unwrap_or(options.lease);
         options.result_limit = self.result_limit.unwrap_or(options.result_limit);
-        options.wait = match self.wait {
-            None => options.wait,
-            Some(WaitSpec::None) => Wait::None,
-            Some(WaitSpec::For(length)) => Wait::For(length),
-            Some(WaitSpec::Forever) => Wait::Forever,
-        };
+        options.wait = self.wait.map_or(options.wait, Wait::from);
         let note = self.scope.map_or_else(RecordNote::new, |scope| RecordNote::new().with_scope(scope));
         Prepared::new(shared, key.map_err(named)?, fingerprints.map_err(named)?, note, options)
     }
@@ -143,6 +96,26 @@ pub fn idempotent<B: Future>(
     async move {
         let prepared = spec.prepare(manager, key, fingerprints)?;
         execute::execute(prepared, kept, |_| body).await
+    }
+}
+
+/// The same with `detach`: the body runs in a task of its own.
+pub fn idempotent_detached<B>(
+    spec: CallSpec,
+    manager: Option<Manager>,
+    key: Result<LockKey, LockError>,
+    fingerprints: Result<Fingerprints, LockError>,
+    kept: Kept<B::Output>,
+    body: B,
+) -> impl Future<Output = Result<B::Output, LockError>>
+where
+    B: Future + Send + 'static,
+    B::Output: Send + 'static,
+{
+    let body = Box::pin(body);
+    async move {
+        let prepared = spec.prepare(manager, key, fingerprints)?;
+        execute::execute_detached(prepared, kept, |_| body).await
     }
 }
 

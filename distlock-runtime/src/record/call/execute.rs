@@ -1,151 +1,19 @@
-//! One call: the claim or the answer, the work, the settlement.
+//! One call: the claim or the answer, the work in its caller's future or in a task of its own, the settlement.
 
 use std::any::Any;
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 use std::task::Poll;
 
-use tracing::{Instrument, Span, field};
+use tracing::Instrument;
 
-use super::policy::Options;
+use super::prepared::{Outcome, Prepared};
 use super::stored::Kept;
-use crate::backend::{RecordKey, RecordNote, Settlement};
+use crate::backend::Settlement;
 use crate::error::{ErrorKind, LockError};
-use crate::key::LockKey;
-use crate::lock::{GuardRef, Shared};
-use crate::record::{
-    ClaimGuard, ClaimRequest, Fingerprints, Found, Obtained, Records, Seeker, Standing, obtain,
-};
-use crate::telemetry;
-use crate::ttl::{Ttl, Wait};
-
-/// Names the layout of these records: another layout must never meet them.
-const DOMAIN: &str = "distlock.call.1";
-/// How an execution that left no outcome is ended.
-const UNRESOLVED: &str = "find out what it did, then resolve_with(&value) or resolve_as_not_run() on LockManager::idempotent(key), or \
-                          LockManager::records() and Records::resolve";
-
-/// The record of a key.
-pub(super) fn record_of(key: &LockKey) -> RecordKey {
-    RecordKey::derive(DOMAIN, &[key.as_str().as_bytes()])
-}
-
-/// A call whose settings were found to make sense.
-pub(crate) struct Prepared {
-    records: Records,
-    shared: Arc<Shared>,
-    key: LockKey,
-    record: RecordKey,
-    fingerprints: Fingerprints,
-    lease: Ttl,
-    note: RecordNote,
-    options: Options,
-}
-
-impl Prepared {
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        key: LockKey,
-        fingerprints: Fingerprints,
-        note: RecordNote,
-        options: Options,
-    ) -> Result<Self, LockError> {
-        let lease = options.check().map_err(|error| error.for_key(&key))?;
-        let records = Records::new(shared.engine.clone(), shared.packing.clone(), shared.quota)?;
-        let record = record_of(&key);
-        // Who seals results doesn't want their keys to be read either.
-        let note = if shared.packing.is_sealed() { note } else { note.with_label(key.as_str()) };
-        Ok(Self { records, shared, key, record, fingerprints, lease, note, options })
-    }
-
-    /// The claim, or the stored bytes.
-    async fn obtain(&self) -> Result<ControlFlow<bytes::Bytes, ClaimGuard>, LockError> {
-        let seeker = Seeker {
-            records: &self.records,
-            waiters: &self.shared.call_waiters,
-            request: ClaimRequest {
-                key: self.record,
-                fingerprint: self.fingerprints.current(),
-                lease: self.lease,
-                after_crash: self.options.after_crash,
-                retain: self.options.retain,
-                note: self.note.clone(),
-            },
-            matches: &|stored| self.fingerprints.matches(stored),
-            wait: match self.options.wait {
-                Wait::None => Some(std::time::Duration::ZERO),
-                Wait::For(length) => Some(length),
-                Wait::Forever => None,
-            },
-        };
-        match obtain(seeker, pending(), || {}).await {
-            Obtained::Execute(guard) => Ok(ControlFlow::Continue(guard)),
-            Obtained::Present(Found::Completed(bytes, note)) => {
-                if let Some(trace) = note.trace() {
-                    Span::current().record("original", trace);
-                }
-                Ok(ControlFlow::Break(bytes))
-            }
-            Obtained::Present(found) => Err(self.refused(found)),
-            Obtained::InFlight | Obtained::Gone => Err(self.error(ErrorKind::InFlight)),
-            Obtained::Failed { error, .. } => Err(error.for_key(&self.key)),
-        }
-    }
-
-    /// What the record says to an execution that lost its claim.
-    async fn successor(&self) -> Result<bytes::Bytes, LockError> {
-        let superseded = || self.error(ErrorKind::Superseded);
-        let record = self.records.look_up(&self.record).await.map_err(|_| {
-            telemetry::idempotent_store_error("replay");
-            superseded()
-        })?;
-        let record = record.ok_or_else(superseded)?;
-        match Found::of(record, |stored| self.fingerprints.matches(stored)) {
-            ControlFlow::Break(Found::Completed(bytes, _)) => Ok(bytes),
-            ControlFlow::Break(_) | ControlFlow::Continue(_) => Err(superseded()),
-        }
-    }
-
-    fn refused(&self, found: Found) -> LockError {
-        match found {
-            Found::Other => {
-                self.error(ErrorKind::KeyReused).remedy("a key names one operation with its arguments")
-            }
-            Found::Tombstone(reason) => self.error(ErrorKind::ResultNotRetained).detail(reason),
-            Found::Unknown => self.error(ErrorKind::OutcomeUnknown).remedy(UNRESOLVED),
-            Found::Unreadable(why) => self.unreadable(why),
-            Found::Completed(..) => self.unreadable("a result in place of a refusal"),
-        }
-    }
-
-    fn unreadable(&self, why: &'static str) -> LockError {
-        tracing::error!(lock = self.options.template, why, "an idempotency record can not be read");
-        self.error(ErrorKind::RecordUnreadable).detail(why)
-    }
-
-    fn error(&self, kind: ErrorKind) -> LockError {
-        LockError::new(kind, "claim").for_key(&self.key)
-    }
-
-    /// What becomes of the record.
-    fn settlement(&self, kept: Option<serde_json::Result<bytes::Bytes>>) -> Settlement {
-        let retain = self.options.retain;
-        let tombstone = |reason: &str| Settlement::Tombstone { reason: reason.to_owned(), retain };
-        match kept {
-            None => self.options.failed(),
-            Some(Ok(response)) if response.len() <= self.options.result_limit => {
-                Settlement::Complete { response, retain }
-            }
-            Some(Ok(_)) => tombstone("result-too-large"),
-            Some(Err(error)) => {
-                tracing::error!(lock = self.options.template, %error, "a result can not be encoded, it is not kept");
-                tombstone("result-not-encodable")
-            }
-        }
-    }
-}
+use crate::lock::{GuardRef, Scope};
+use crate::record::{ClaimGuard, Standing};
 
 /// Runs the work if the key is new, else gives what is kept. The error is the call's own.
 pub(crate) async fn execute<R, F>(
@@ -156,82 +24,103 @@ pub(crate) async fn execute<R, F>(
 where
     F: Future<Output = R>,
 {
-    let span = call_span(&call);
-    let template = call.options.template;
-    let outcome = attempt(call, codec, work, &span).instrument(span.clone()).await;
-    let word = match &outcome {
-        Ok((_, word)) => word,
-        Err(error) => error.code(),
+    let span = call.span();
+    let attempt = async {
+        match call.begin(&codec).await {
+            ControlFlow::Break(outcome) => call.told(outcome),
+            ControlFlow::Continue(guard) => {
+                let running = Running::new(&call, guard, Scope::current());
+                let outcome = perform(&call, running, codec, work).await;
+                call.told(outcome.unwrap_or_else(|panic| resume_unwind(panic)))
+            }
+        }
     };
-    telemetry::idempotent_call(template, word);
-    span.record("outcome", word);
-    if let Err(error) = &outcome {
-        span.in_scope(|| tracing::debug!(%error, "not run, or its result doesn't count"));
-    }
-    outcome.map(|(result, _)| result)
+    attempt.instrument(span).await
 }
 
-async fn attempt<R, F>(
+/// The same, with the work and all that comes after it in a task of its own.
+pub(crate) async fn execute_detached<R, F>(
     call: Prepared,
     codec: Kept<R>,
+    work: impl FnOnce(GuardRef) -> F + Send + 'static,
+) -> Result<R, LockError>
+where
+    F: Future<Output = R> + Send + 'static,
+    R: Send + 'static,
+{
+    let span = call.span();
+    let attempt = async {
+        // Up to here a caller that goes away leaves nothing.
+        let guard = match call.begin(&codec).await {
+            ControlFlow::Break(outcome) => return call.told(outcome),
+            ControlFlow::Continue(guard) => guard,
+        };
+        let counted = call.shared().detached.enter();
+        let running = Running::new(&call, guard, Scope::current().or_manager(call.shared()));
+        let gone = call.error(ErrorKind::OutcomeUnknown).detail("its runtime went away while the work ran");
+        let task = async move {
+            let _counted = counted;
+            let outcome = perform(&call, running, codec, work).await;
+            outcome.map(|outcome| call.told(outcome))
+        };
+        match tokio::spawn(task.in_current_span()).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(panic)) => resume_unwind(panic),
+            Err(error) => error.try_into_panic().map_or(Err(gone), |panic| resume_unwind(panic)),
+        }
+    };
+    attempt.instrument(span).await
+}
+
+/// Runs the work under its claim and settles its record; `Err` if the work panicked.
+async fn perform<R, F>(
+    call: &Prepared,
+    running: Running,
+    codec: Kept<R>,
     work: impl FnOnce(GuardRef) -> F,
-    span: &Span,
-) -> Result<(R, &'static str), LockError>
+) -> Result<Outcome<R>, Panic>
 where
     F: Future<Output = R>,
 {
-    let read = |bytes: &[u8]| codec.decode(bytes).map_err(|why| call.unreadable(why));
-    let guard = match call.obtain().await? {
-        ControlFlow::Continue(guard) => guard,
-        ControlFlow::Break(bytes) => return Ok((read(&bytes)?, "replayed")),
-    };
-    span.record("token", guard.fence().get());
-    let running = Running { guard: Some(guard), cancelled: call.options.cancelled() };
     let result = match running.run(work).await {
         Ok(result) => result,
         Err(panic) => {
-            let _ = running.conclude(call.options.unknown()).await;
-            resume_unwind(panic);
+            let _ = running.conclude(call.options().unknown()).await;
+            return Err(panic);
         }
     };
     let kept = codec.encode(&result);
     let is_kept = kept.is_some();
-    match running.conclude(call.settlement(kept)).await {
+    Ok(match running.conclude(call.settlement(kept)).await {
         // What isn't kept is true of this execution, whoever owns the record now.
-        Standing::Superseded if is_kept => Ok((read(&call.successor().await?)?, "superseded")),
+        Standing::Superseded if is_kept => match call.successor().await {
+            Ok(bytes) => call.read(&codec, &bytes).map(|result| (result, "superseded")),
+            Err(error) => Err(error),
+        },
         _ => Ok((result, if is_kept { "executed" } else { "failed" })),
-    }
+    })
 }
 
-fn call_span(call: &Prepared) -> Span {
-    let span = tracing::info_span!(
-        "distlock.call",
-        lock = call.options.template,
-        outcome = field::Empty,
-        token = field::Empty,
-        original = field::Empty,
-        key = field::Empty
-    );
-    if tracing::enabled!(tracing::Level::DEBUG) {
-        span.record("key", field::display(&call.key));
-    }
-    span
-}
+type Panic = Box<dyn Any + Send>;
 
 /// A claim under which the work runs. Dropped before it is concluded, the work was cancelled.
 struct Running {
     guard: Option<ClaimGuard>,
     cancelled: Settlement,
+    /// The caller's, with the claim innermost.
+    scope: Scope,
 }
 
 impl Running {
+    fn new(call: &Prepared, guard: ClaimGuard, scope: Scope) -> Self {
+        let scope = guard.innermost_of(scope);
+        Self { guard: Some(guard), cancelled: call.options().cancelled(), scope }
+    }
+
     /// Runs the work to its end or its panic; it is dropped before its record is settled.
-    async fn run<F: Future>(
-        &self,
-        work: impl FnOnce(GuardRef) -> F,
-    ) -> Result<F::Output, Box<dyn Any + Send + 'static>> {
-        let guard = self.guard.as_ref().expect("concluded once, at the end");
-        let (scope, view) = (guard.scope(), guard.view());
+    async fn run<F: Future>(&self, work: impl FnOnce(GuardRef) -> F) -> Result<F::Output, Panic> {
+        let view = self.guard.as_ref().expect("concluded once, at the end").view();
+        let scope = self.scope.clone();
         let work = catch_unwind(AssertUnwindSafe(|| Box::pin(scope.wrap(work(view)))));
         let mut work = work?;
         poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {

@@ -1,9 +1,11 @@
 //! Work that runs once for each key, outside of HTTP: consumers of queues, jobs, webhooks that are delivered again.
 
 mod attribute;
+mod detached;
 mod digest;
 mod execute;
 mod policy;
+mod prepared;
 mod stored;
 
 use std::fmt;
@@ -15,11 +17,12 @@ use serde::de::DeserializeOwned;
 
 pub use self::attribute::{
     AsScope, CallArguments, CallSpec, KeepsResult, KeepsValue, ReturnsResult, ReturnsValue, fingerprint_of,
-    idempotent, scope_of,
+    idempotent, idempotent_detached, scope_of,
 };
-use self::execute::Prepared;
+pub use self::detached::DetachedCall;
 use self::policy::Options;
 pub use self::policy::{OnCancel, OnFailure};
+use self::prepared::Prepared;
 use self::stored::Kept;
 use super::fingerprints::Fingerprints;
 use crate::backend::{CrashPolicy, RecordKey, RecordNote, RecordScope, Resolved, Settlement};
@@ -148,6 +151,35 @@ impl Idempotent {
         self
     }
 
+    /// Runs the work in a task of its own, so that a caller that goes away doesn't stop it: it comes to its end, and its result is kept. The
+    /// last setting: what runs must be `Send + 'static` from here on.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use distlock::{LockError, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), LockError> {
+    /// # let locks = LockManager::connect("memory:").await?;
+    /// let id = 42;
+    /// let paid = locks
+    ///     .idempotent(format!("payment:{id}"))
+    ///     .detach()
+    ///     .run(async move { Ok::<_, LockError>(format!("paid {id}")) });
+    /// // a timeout ends the wait, not the payment
+    /// let _ = tokio::time::timeout(std::time::Duration::from_secs(5), paid).await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// It isn't the default: work in the caller's future may borrow, needs no `Send`, ends with the caller where that is wanted, and
+    /// no task of it is left at a shutdown. Detached work is waited for by `LockManager::executions`. It has the caller's tracing span and
+    /// lock scope; a lock that the caller is under may end before it, so take the work's locks in the work.
+    ///
+    /// [`on_cancel`](Self::on_cancel) speaks of a runtime that goes away under the work then.
+    pub fn detach(self) -> DetachedCall {
+        DetachedCall(self)
+    }
+
     /// Runs the work if this is the first call with the key, else gives the first one's value. An `Err` isn't kept.
     ///
     /// # Errors
@@ -159,8 +191,8 @@ impl Idempotent {
     /// If the work does; nothing runs again under the key.
     ///
     /// # Cancel safety
-    /// Dropped before the work has begun, it leaves nothing. After that [`on_cancel`](Self::on_cancel) decides. Spawn it to
-    /// keep it running.
+    /// Dropped before the work has begun, it leaves nothing. After that [`on_cancel`](Self::on_cancel) decides;
+    /// [`detach`](Self::detach) keeps it running.
     pub fn run<T, E, F>(self, work: F) -> impl Future<Output = Result<T, E>>
     where
         F: Future<Output = Result<T, E>>,
@@ -258,7 +290,7 @@ impl Idempotent {
     /// # Errors
     /// `CONFIG` for a key that can't be.
     pub fn record(&self) -> Result<RecordKey, LockError> {
-        Ok(execute::record_of(self.key.as_ref().map_err(Clone::clone)?))
+        Ok(prepared::record_of(self.key.as_ref().map_err(Clone::clone)?))
     }
 
     fn prepare(self) -> Result<Prepared, LockError> {

@@ -9,7 +9,7 @@ mod requests;
 use std::time::Duration;
 
 use distlock_runtime::__layers::Waiters;
-use distlock_runtime::{CrashPolicy, ErrorKind, LockError, LockManager, Packing, Quota, Ttl};
+use distlock_runtime::{CrashPolicy, ErrorKind, Executions, LockError, LockManager, Packing, Quota, Ttl};
 use http::request::Parts;
 use http::{HeaderName, Method};
 
@@ -19,7 +19,6 @@ use super::calls::Calls;
 use super::classifier::Classifier;
 use super::config::{Config, OnDisconnect, Rules, StoreDown};
 use super::disposition::OnPanic;
-use super::executions::Executions;
 use super::fingerprint::Fingerprinting;
 use super::key::KeySyntax;
 use super::layer::IdempotencyLayer;

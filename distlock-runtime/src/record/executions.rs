@@ -4,26 +4,30 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// A handle on the requests that a layer is executing, apart from their clients. From
-/// [`IdempotencyLayer::executions`](super::IdempotencyLayer::executions).
+/// A handle on what executes apart from its callers: the requests of an idempotency layer (`IdempotencyLayer::executions`), or a
+/// manager's detached calls (`LockManager::executions`).
 #[derive(Clone, Debug)]
 pub struct Executions {
     count: watch::Sender<usize>,
 }
 
 impl Executions {
-    pub(crate) fn new() -> Self {
+    /// None yet.
+    #[doc(hidden)]
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "for the layers alone")]
+    pub fn new() -> Self {
         Self { count: watch::Sender::new(0) }
     }
 
-    /// How many requests with keys are under way now, waiting ones included.
+    /// How many are under way now; of a layer's requests, waiting ones included.
     #[must_use]
     pub fn running(&self) -> usize {
         *self.count.borrow()
     }
 
-    /// Waits until nothing is under way, at most for `limit`; returns how many are left. Call it after the server has
-    /// stopped taking requests and before the lock manager's `shutdown`, which would end the renewals.
+    /// Waits until nothing is under way, at most for `limit`; returns how many are left. Call it after
+    /// nothing new comes in any more and before the lock manager's `shutdown`, which would end the renewals.
     ///
     /// # Cancel safety
     /// Only looks; cancel at will.
@@ -35,7 +39,8 @@ impl Executions {
     }
 
     /// Counts one more until the returned value is dropped.
-    pub(crate) fn enter(&self) -> Running {
+    #[doc(hidden)]
+    pub fn enter(&self) -> Running {
         self.count.send_modify(|running| *running += 1);
         Running { count: self.count.clone() }
     }
@@ -43,7 +48,8 @@ impl Executions {
 
 /// One execution under way.
 #[derive(Debug)]
-pub(crate) struct Running {
+#[doc(hidden)]
+pub struct Running {
     count: watch::Sender<usize>,
 }
 

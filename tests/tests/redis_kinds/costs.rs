@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use distlock::LockManager;
 
-use crate::{Stage, ms};
+use crate::Stage;
 
 /// Commands to take a free lock, and to give it back.
 type Cost = (usize, usize);
@@ -102,7 +102,7 @@ async fn a_short_wait_costs_two_commands() {
             }
         };
         let gives = async {
-            tokio::time::sleep(ms(150)).await;
+            stage.waiters(&format!("k{kind}"), 1).await;
             hold.release().await.unwrap();
         };
         let (commands, (guard, ())) = stage.commands(async { tokio::join!(waits, gives) }).await;

@@ -52,6 +52,13 @@ impl Stage {
         (self.proxy.log().work().count() - before, output)
     }
 
+    /// Until so many wait for the key. Asked past the proxy: it costs those who are counted nothing.
+    async fn waiters(&self, key: &str, count: u64) {
+        let locks = LockManager::connect(&self.server.url()).await.unwrap();
+        let there = async || (locks.inspect(key).await.unwrap().waiters == count).then_some(());
+        wait::until(&format!("{count} waiters for {key}"), LIMIT, there).await.unwrap();
+    }
+
     /// Looks all the while, never ending: whatever is in the store but the counters has a ttl.
     async fn sampled(&self) {
         loop {

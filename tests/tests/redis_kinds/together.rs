@@ -2,7 +2,7 @@
 
 use distlock::{ErrorKind, LockKey};
 
-use crate::{Stage, ms};
+use crate::Stage;
 
 fn keys(count: usize) -> Vec<LockKey> {
     (0..count).map(|number| LockKey::new(format!("account:{number}")).unwrap()).collect()
@@ -48,7 +48,7 @@ async fn the_rest_behind_a_held_lock_costs_one_command() {
     let keys = keys(10);
     let held = other.mutex(&keys[1]).lock().await.unwrap();
     let release = async {
-        tokio::time::sleep(ms(100)).await;
+        stage.waiters(keys[1].as_str(), 1).await;
         drop(held);
     };
     let before = stage.proxy.log().count("EVALSHA");

@@ -72,10 +72,10 @@ async fn left(server: &RedisServer) -> Vec<String> {
     keys.into_iter().filter(|key| !key.ends_with("}!f") && !key.contains("}!x:")).collect()
 }
 
-/// Whether nothing is left, long before any lease lapses by itself.
-async fn all_gone(server: &RedisServer) -> anyhow::Result<()> {
+/// Whether nothing is left within this time, long before any lease lapses by itself.
+async fn all_gone(server: &RedisServer, limit: Duration) -> anyhow::Result<()> {
     let gone = async || left(server).await.is_empty().then_some(());
-    wait::until("an empty store", Duration::from_secs(5), gone).await
+    wait::until("an empty store", limit, gone).await
 }
 
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn fault_a_future_dropped_at_any_poll_leaves_nothing() {
                     drop(holder);
                 };
                 let (done, ()) = tokio::join!(polled(acquisition(kind, &locks, reader), polls), release);
-                let gone = all_gone(&server).await;
+                let gone = all_gone(&server, Duration::from_secs(5)).await;
                 gone.unwrap_or_else(|_| panic!("{kind}, held {held}, after {polls} polls: something stays"));
                 assert_eq!(locks.held(), 0);
                 if done.is_some() || polls > 40 {
@@ -119,7 +119,7 @@ async fn fault_a_naive_acquisition_that_is_dropped_leaves_its_lock() {
     let mut stayed = false;
     for polls in 1..4 {
         drop(polled(Box::pin(locks.acquire("k", Duration::from_secs(60))), polls).await);
-        stayed |= all_gone(&server).await.is_err();
+        stayed |= all_gone(&server, Duration::from_millis(500)).await.is_err();
         server.flush().await.unwrap();
     }
     assert!(stayed);

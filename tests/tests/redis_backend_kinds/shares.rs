@@ -111,7 +111,8 @@ async fn leases_lapse_one_by_one_and_are_not_created_again() {
     let waiter = in_line("k", permits(2, 1));
     let started = tokio::time::Instant::now();
     acquired(&bench.backend, &waiter).await;
-    assert!(started.elapsed() < Duration::from_millis(300 + 250), "{:?}", started.elapsed());
+    // Not when the other lapses, a minute from now.
+    assert!(started.elapsed() < Duration::from_millis(300 + 1_500), "{:?}", started.elapsed());
     let leases = [short.lease(), long.lease(), waiter.lease()];
     let outcomes = bench.backend.renew(&leases).await;
     assert!(

@@ -45,7 +45,7 @@ async fn a_waiter_is_woken_by_push() {
     let waiter = bench.other();
     let _serving = Serving::start(&waiter);
     listening(&bench, &waiter).await;
-    let mut slowest = Duration::ZERO;
+    let mut took = Vec::new();
     for _ in 0..20 {
         let (_, lease, _) = held(&bench.backend, "k", 30_000).await;
         let request = waiting("k", 30_000);
@@ -58,11 +58,12 @@ async fn a_waiter_is_woken_by_push() {
         bench.backend.release(&lease, None).await.unwrap();
         turn.await.unwrap().unwrap();
         granted(&waiter, &request).await;
-        slowest = slowest.max(released.elapsed());
+        took.push(released.elapsed());
         waiter.release(&request.lease(), None).await.unwrap();
     }
-    // The shortest pause without a push is 200 ms.
-    assert!(slowest < Duration::from_millis(150), "{slowest:?}");
+    took.sort();
+    // The shortest pause without a push is 200 ms; a busy machine may hold up the odd one.
+    assert!(took[took.len() / 2] < Duration::from_millis(150), "{took:?}");
 }
 
 #[tokio::test]
@@ -88,7 +89,8 @@ async fn dead_waiters_cost_no_time() {
     let started = tokio::time::Instant::now();
     alive.turn(&request, &blocked).await.unwrap();
     granted(&alive, &request).await;
-    assert!(started.elapsed() < Duration::from_millis(150));
+    // Each of the dead would cost the time of a claim, 3 s.
+    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
     // Past their window they are removed by whoever comes.
     let waiters = bench.ask::<Vec<String>>("KEYS distlock!*!w:distlock:k").await.remove(0);
     for owner in bench.ask::<Vec<String>>(&format!("HKEYS {waiters}")).await {

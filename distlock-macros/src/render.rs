@@ -3,7 +3,7 @@
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
-use syn::{Error, LitStr, Result};
+use syn::{Error, Expr, LitStr, Result};
 
 use crate::keys::{Key, Keys};
 use crate::params::Params;
@@ -14,14 +14,17 @@ use crate::template::{Piece, Placeholder, Step, Template};
 /// The keys of an attribute, from the function's arguments: a `Result` of a key or, of several, of a set of them.
 pub(crate) fn keys(keys: &Keys, params: &Params, private: &Private) -> Result<TokenStream> {
     let argument = |placeholder: &Placeholder, span| argument(placeholder, params, span);
+    let is_lent = |root: &Ident| root == "self" || params.find(&root.unraw().to_string()).is_some();
     let rendered = match keys {
-        Keys::One(one) => key(one, private, argument)?,
+        Keys::One(one) => key(one, private, argument, is_lent)?,
         Keys::Listed(listed) => {
-            let listed = listed.iter().map(|one| key(one, private, argument)).collect::<Result<Vec<_>>>()?;
+            let each = listed.iter().map(|one| key(one, private, argument, is_lent));
+            let listed = each.collect::<Result<Vec<_>>>()?;
             quote_spanned! {Span::mixed_site()=>
                 ::core::iter::Iterator::collect(::core::iter::IntoIterator::into_iter([#(#listed),*]))
             }
         }
+        Keys::Each(expr) if place(expr).is_some_and(is_lent) => lent(expr, private, "keys"),
         Keys::Each(expr) => {
             let span = mixed_at(expr);
             let keys_from = private.at(span, "keys_from");
@@ -34,30 +37,63 @@ pub(crate) fn keys(keys: &Keys, params: &Params, private: &Private) -> Result<To
 
 /// The key of `assert_held!`, from the variables in scope: `Result<LockKey, LockError>`.
 pub(crate) fn local_key(local: &Key, private: &Private) -> Result<TokenStream> {
-    key(local, private, |placeholder, span| match &*placeholder.root {
+    let root = |placeholder: &Placeholder, span| match &*placeholder.root {
         "crate" | "super" | "Self" => {
             let Placeholder { text, root, .. } = placeholder;
             Err(Error::new(span, format!("`<{text}>`: `{root}` is no variable; write the name of one")))
         }
         "self" => Ok(Ident::new("self", span)),
         root => Ok(ident(root, span)),
-    })
+    };
+    key(local, private, root, |_| true)
 }
 
-/// `root` gives the variable that a placeholder begins with.
+/// `root` gives the variable that a placeholder begins with; `is_lent` whether a variable in an expression stays where it is.
 fn key(
     key: &Key,
     private: &Private,
     root: impl Fn(&Placeholder, Span) -> Result<Ident>,
+    is_lent: impl Fn(&Ident) -> bool,
 ) -> Result<TokenStream> {
     match key {
         Key::Template(literal, template) => self::template(literal, template, private, root),
+        Key::Expr(expr) if place(expr).is_some_and(is_lent) => Ok(lent(expr, private, "key")),
         Key::Expr(expr) => {
             let span = mixed_at(expr);
             let key_from = private.at(span, "key_from");
             Ok(quote_spanned!(span=> #key_from(#expr)))
         }
     }
+}
+
+/// The variable that an expression names, or a part of which it names.
+fn place(expr: &Expr) -> Option<&Ident> {
+    match expr {
+        Expr::Path(path) if path.qself.is_none() => path.path.get_ident(),
+        Expr::Field(field) => place(&field.base),
+        Expr::Index(index) => place(&index.expr),
+        Expr::Group(inner) => place(&inner.expr),
+        Expr::Paren(inner) => place(&inner.expr),
+        _ => None,
+    }
+}
+
+/// The key, or the keys, of a place that the body may use too.
+fn lent(expr: &Expr, private: &Private, method: &str) -> TokenStream {
+    let span = mixed_at(expr);
+    let (lent, method) = (private.at(span, "Lent"), Ident::new(method, span));
+    let by_reference = private.item(if method == "key" { "LentKey" } else { "LentKeys" });
+    let by_copy = private.item("CopiedKey");
+    quote_spanned! {span=> {
+        let lent = #lent::new(&#expr);
+        {
+            #[allow(unused_imports)]
+            use #by_reference as _;
+            #[allow(unused_imports)]
+            use #by_copy as _;
+            (&lent).#method()
+        }
+    }}
 }
 
 fn template(
@@ -67,14 +103,14 @@ fn template(
     root: impl Fn(&Placeholder, Span) -> Result<Ident>,
 ) -> Result<TokenStream> {
     let span = mixed_at(literal);
-    let writer = private.at(span, "KeyWriter");
+    let (writer, text) = (private.at(span, "KeyWriter"), private.at(span, "text"));
     let mut writer = quote_spanned!(span=> #writer::new());
     for piece in &template.pieces {
         let step = match piece {
             Piece::Literal(text) => quote!(.literal(#text)),
             Piece::Value(placeholder) => {
                 let value = value(&root(placeholder, literal.span())?, placeholder, literal.span());
-                quote_spanned!(span=> .value(&#value))
+                quote_spanned!(span=> .value(#text(&#value)))
             }
         };
         writer.extend(step);

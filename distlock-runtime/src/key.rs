@@ -118,6 +118,13 @@ impl TryFrom<&str> for LockKey {
     }
 }
 
+impl TryFrom<&&str> for LockKey {
+    type Error = LockError;
+    fn try_from(text: &&str) -> Result<Self, LockError> {
+        Self::new(*text)
+    }
+}
+
 impl TryFrom<&String> for LockKey {
     type Error = LockError;
     fn try_from(text: &String) -> Result<Self, LockError> {

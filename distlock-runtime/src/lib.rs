@@ -57,9 +57,10 @@ pub mod __layers {
 pub mod __private {
     pub use crate::key::KeyWriter;
     pub use crate::lock::{
-        Answer, AnswerByCall, AnswerByValue, AsManager, FromLockError, LockSpec, Locked, Manager, OnLost,
-        Skip, WaitSpec, call, current_guard, handle, held, is_busy, key_from, keys_from, locked, locked_all,
-        manager, skipped,
+        Answer, AnswerByCall, AnswerByValue, AsManager, CopiedKey, FromLockError, HasText, KeyToCopy,
+        KeyValue, KeysToCopy, Lent, LentKey, LentKeys, LockSpec, Locked, Manager, OnLost, Skip, WaitSpec,
+        call, current_guard, handle, held, is_busy, key_from, keys_from, locked, locked_all, manager,
+        skipped, text,
     };
     #[cfg(feature = "idempotent")]
     pub use crate::record::{

@@ -107,6 +107,35 @@ async fn permits_of_all_holds_count_before_a_task_waits_for_itself() {
     drop(first.run(pool().acquire()).await.unwrap().unwrap());
 }
 
+/// A hold outlives the limit under which it was taken, upwards and downwards.
+#[tokio::test(start_paused = true)]
+async fn a_task_waits_for_itself_by_the_limit_that_there_is_now() {
+    let locks = memory_paused();
+    let pool = |limit| locks.semaphore("pool", limit).wait(LONG);
+    let two = pool(2).acquire_many(2).await.unwrap();
+    assert!(pool(2).resize(5).await.unwrap());
+    let more = two.run(pool(5).acquire_many(3)).await.unwrap().expect("there is room for them now");
+    let nested = async { more.run(pool(5).acquire()).await };
+    let error = two.run(nested).await.unwrap().unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Deadlock, "{error}");
+    assert!(error.to_string().contains("holds 5 of 5 permits"), "{error}");
+    assert!(pool(5).resize(3).await.unwrap());
+    // Nothing is wrong with holds beyond a lower limit: they go on, and end as others do.
+    assert!(two.is_valid() && more.is_valid());
+    more.extend(LONG).await.unwrap();
+    let error = more.run(pool(5).acquire()).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LimitMismatch, "{error}");
+    assert!(pool(3).resize(2).await.unwrap());
+    let error = two.run(pool(2).acquire()).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Deadlock, "it can't end before this task does: {error}");
+    assert!(pool(2).try_acquire().await.unwrap_err().is_busy());
+    assert_eq!(locks.inspect("pool").await.unwrap().permits_in_use, Some(5));
+    more.release().await.unwrap();
+    assert!(pool(2).try_acquire().await.unwrap_err().is_busy());
+    two.release().await.unwrap();
+    drop(pool(2).try_acquire().await.unwrap());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_circle_says_nothing_of_a_lock_that_is_held_already() {
     let locks = memory_paused();

@@ -132,8 +132,9 @@ fn reenter(scope: &Scope, hold: Hold, checked: &Checked) -> Result<Option<Guard>
                 .detail("this task holds the lock for reading and asks to write")
                 .remedy("use try_upgrade() on the read guard, or ask for write from the start"));
         }
-        (Mode::Permits { limit, .. }, Mode::Permits { weight, .. }) => {
-            // More permits are more permits, not a re-entry; but more than there are can't be had.
+        (Mode::Permits { .. }, Mode::Permits { limit, weight }) => {
+            // More permits are more permits, not a re-entry; but more than there are can't be had. How many that is, is what is
+            // asked for now: the limit may have changed since the hold began, and the store refuses a wrong one.
             let held = scope.permits(hold.engine(), hold.key());
             return if held.saturating_add(u64::from(weight)) <= u64::from(limit) {
                 Ok(None)

@@ -15,7 +15,7 @@ use super::run::Leash;
 use super::scope::Scope;
 use super::setters::fact_setters;
 use super::shared::current;
-use super::{Guard, GuardRef, MultiGuard, MutexAll, Shared};
+use super::{Guard, GuardRef, HasText, MultiGuard, MutexAll, Shared};
 use crate::backend::Mode;
 use crate::error::LockError;
 use crate::key::LockKey;
@@ -116,7 +116,7 @@ impl LockSpec {
 
     /// `owner = …`: anything that has a text.
     #[must_use]
-    pub fn owner<T: fmt::Display + ?Sized>(mut self, id: &T) -> Self {
+    pub fn owner<T: HasText + ?Sized>(mut self, id: &T) -> Self {
         let id = id.to_string();
         match OwnerId::new(&id) {
             Ok(owner) => self.mode = Mode::Owned { owner },
@@ -153,18 +153,6 @@ impl LockSpec {
         self.reentrant = true;
         self
     }
-}
-
-/// `key = expr`: anything that turns into a key.
-///
-/// # Errors
-/// What the conversion says.
-pub fn key_from<K>(key: K) -> Result<LockKey, LockError>
-where
-    K: TryInto<LockKey>,
-    K::Error: Into<LockError>,
-{
-    key.try_into().map_err(Into::into)
 }
 
 /// A handle that names a manager, for `locks = expr`.
@@ -267,19 +255,6 @@ pub fn locked_all<B: Future>(
         outcome
     });
     Locked { body: Some(body), phase: Phase::Acquire(acquire, spec.on_lost) }
-}
-
-/// `keys = expr`: what turns into keys, several times.
-///
-/// # Errors
-/// What the first conversion that fails says.
-pub fn keys_from<I>(keys: I) -> Result<BTreeSet<LockKey>, LockError>
-where
-    I: IntoIterator,
-    I::Item: TryInto<LockKey>,
-    <I::Item as TryInto<LockKey>>::Error: Into<LockError>,
-{
-    keys.into_iter().map(key_from).collect()
 }
 
 fn not_run(spec: &LockSpec, outcome: &Result<Held, LockError>) {

@@ -7,6 +7,7 @@ mod budget;
 mod election;
 mod guard;
 mod in_the_way;
+mod key_of;
 mod latch;
 mod multi;
 mod mutex;
@@ -22,11 +23,14 @@ mod together;
 
 pub use answer::{Answer, AnswerByCall, AnswerByValue, call, handle, held, manager};
 pub use attribute::{
-    AsManager, FromLockError, LockSpec, Locked, Manager, Skip, WaitSpec, current_guard, is_busy, key_from,
-    keys_from, locked, locked_all, skipped,
+    AsManager, FromLockError, LockSpec, Locked, Manager, Skip, WaitSpec, current_guard, is_busy, locked,
+    locked_all, skipped,
 };
 pub use election::{Candidate, Election, Leadership};
 pub use guard::{Guard, GuardRef, Unlocked};
+pub use key_of::{
+    CopiedKey, HasText, KeyToCopy, KeyValue, KeysToCopy, Lent, LentKey, LentKeys, key_from, keys_from, text,
+};
 pub use latch::{Latch, MAX_LATCH_COUNT};
 pub use multi::{MultiGuard, MutexAll};
 pub use mutex::Mutex;

@@ -57,7 +57,7 @@ impl Mutex {
     /// Held under an explicit owner: a text of 1 to 256 bytes, such as the id of a business transaction. Whoever asks with
     /// the same id, in whatever task or process, enters at once, also past those who wait; everybody else waits until the
     /// last hold of this owner is gone. No [`reentrant`](Self::reentrant) is needed, and waiters are served in order of
-    /// arrival.
+    /// arrival: with [`fair`](Self::fair) beside it, which would say nothing, the acquisition is a `CONFIG` error, as in the attribute.
     ///
     /// All holds of an owner share one fencing token. Each is a lease of its own, renewed while it is held, so a process
     /// that dies takes only its own holds along. An owner that always has a hold somewhere keeps the others out for as

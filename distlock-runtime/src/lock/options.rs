@@ -68,6 +68,13 @@ impl Options {
                 ));
             }
         }
+        // As the attribute refuses it.
+        if let (Mode::Owned { .. }, true) = (self.mode, self.fair) {
+            return Err(wrong(
+                "a lock with an owner is served in the order of arrival anyway, so fair says nothing",
+                "leave fair out",
+            ));
+        }
         if self.max_hold.is_some_and(|most| most.is_zero()) {
             return Err(wrong("max_hold is zero", "give max_hold a positive length, or leave it out"));
         }

@@ -5,6 +5,7 @@
 // `clippy::redundant_pub_crate` asks for the opposite.
 #![allow(unreachable_pub)]
 
+mod borrowing;
 mod drop_order;
 mod exclusion;
 mod failures;

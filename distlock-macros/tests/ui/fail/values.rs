@@ -35,4 +35,9 @@ async fn no_manager(name: &str) -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = order)]
+async fn no_key_of_a_struct(order: Order) -> Result<(), LockError> {
+    Ok(())
+}
+
 fn main() {}

@@ -147,6 +147,7 @@ pub async fn what_cannot_be_is_refused(store: &impl Store) {
         mutex().max_hold(ms(0)),
         mutex().ttl(ms(1_000)).hold_at_least(ms(1_001)),
         mutex().max_hold(ms(10)).hold_at_least(ms(11)),
+        mutex().owner("x").fair(),
     ];
     for mutex in wrong {
         let described = format!("{mutex:?}");

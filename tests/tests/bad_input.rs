@@ -41,7 +41,7 @@ async fn urls_that_are_wrong_say_what_is_wrong() {
         ("rediss://localhost?cert=/no/such/file", &["key"]),
         ("etcd://localhost", &["etcd"]),
         ("postgres://user:hunter2@localhost/db", &["postgres"]),
-        ("redis+cluster://localhost", &["redis+cluster"]),
+        ("redis+cluster://localhost/1", &["database 0"]),
     ] {
         refused(url, ErrorKind::Config, words).await;
     }

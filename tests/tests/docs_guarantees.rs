@@ -38,11 +38,21 @@ fn sentinel() -> Arc<RedisBackend> {
     RedisBackend::open(&RedisOptions::sentinel([("a", 26379)], "m"), Clock::System).unwrap()
 }
 
+fn cluster() -> Arc<RedisBackend> {
+    RedisBackend::open(&RedisOptions::cluster([("a", 6379)]), Clock::System).unwrap()
+}
+
 #[test]
 fn the_table_is_what_the_stores_say() {
     let memory = MemoryBackend::new(Clock::System, "docs");
     let redis = RedisBackend::open(&RedisOptions::new("localhost"), Clock::System).unwrap();
-    let stores = [memory.guarantees(), redis.guarantees(), sentinel().guarantees(), redlock().guarantees()];
+    let stores = [
+        memory.guarantees(),
+        redis.guarantees(),
+        sentinel().guarantees(),
+        cluster().guarantees(),
+        redlock().guarantees(),
+    ];
     let table = format!("{}\n{}", Guarantees::table(&stores), Guarantees::capabilities(&stores));
     for path in DOCUMENTS {
         let mut text = read(path);
@@ -63,8 +73,13 @@ fn the_table_is_what_the_stores_say() {
 fn a_store_prints_its_column_of_the_table() {
     let memory = MemoryBackend::new(Clock::System, "docs");
     let redis = RedisBackend::open(&RedisOptions::new("localhost"), Clock::System).unwrap();
-    for promises in [memory.guarantees(), redis.guarantees(), sentinel().guarantees(), redlock().guarantees()]
-    {
+    for promises in [
+        memory.guarantees(),
+        redis.guarantees(),
+        sentinel().guarantees(),
+        cluster().guarantees(),
+        redlock().guarantees(),
+    ] {
         let printed = promises.to_string();
         let mut lines = printed.lines();
         assert_eq!(lines.next(), Some(&*format!("| fault | {} |", promises.store)));

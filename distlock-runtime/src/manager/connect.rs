@@ -25,9 +25,9 @@ pub(super) fn open(url: &str, builder: &ManagerBuilder) -> Result<Opened, LockEr
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     match scheme {
         "memory" => memory(url, &label, builder),
-        "redis" | "rediss" | "redis+unix" | "redis+sentinel" => redis(url, label, builder),
+        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "redis+cluster" => redis(url, label, builder),
         "redlock" => redlock(url, label, builder),
-        "redis+cluster" | "etcd" | "zookeeper" | "postgres" | "postgresql" => {
+        "etcd" | "zookeeper" | "postgres" | "postgresql" => {
             Err(wrong(format!("this version has no {scheme}: store"), KNOWN))
         }
         _ if is_host_and_port(url) => {
@@ -35,13 +35,14 @@ pub(super) fn open(url: &str, builder: &ManagerBuilder) -> Result<Opened, LockEr
         }
         "" => Err(wrong(
             "the store's URL has no scheme".to_owned(),
-            "start it with memory:, redis://, rediss://, redis+unix://, redis+sentinel:// or redlock://",
+            "start it with memory:, redis://, rediss://, redis+unix://, redis+sentinel://, redis+cluster:// or redlock://",
         )),
         other => Err(wrong(format!("unknown scheme \"{other}\" in the store's URL"), KNOWN)),
     }
 }
 
-const KNOWN: &str = "use memory:, redis://, rediss://, redis+unix://, redis+sentinel:// or redlock://";
+const KNOWN: &str =
+    "use memory:, redis://, rediss://, redis+unix://, redis+sentinel://, redis+cluster:// or redlock://";
 
 /// `127.0.0.1:6379`, and nothing that could be a secret.
 fn is_host_and_port(url: &str) -> bool {

@@ -43,7 +43,7 @@ impl LockManager {
     /// | `memory:` | in this process, **a store of its own for each manager**: two managers don't see each other's locks |
     /// | `memory:name` | in this process, shared by all managers that open this name |
     /// | `redlock://…` | a majority of 3 to 9 independent Redis servers; the parameters are those of `RedlockOptions::from_url` |
-    /// | `redis://…`, `rediss://…`, `redis+unix://…`, `redis+sentinel://…` | a Redis server, or the primary that Sentinels watch; the parameters are those of `RedisOptions::from_url` |
+    /// | `redis://…`, `rediss://…`, `redis+unix://…`, `redis+sentinel://…`, `redis+cluster://…` | a Redis server, the primary that Sentinels watch, or a Cluster; the parameters are those of `RedisOptions::from_url` |
     ///
     /// # Errors
     /// `CONFIG` for a URL that isn't understood (the text says which part and how to mend it) or a feature that isn't

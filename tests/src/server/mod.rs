@@ -16,6 +16,7 @@
 //! * `options` - what it is started with
 //! * `redlock` - several independent servers
 //! * `sentinel` - a primary with replicas and Sentinels
+//! * `cluster` - primaries that share the slots, with replicas
 //! * `admin` - looking into it: keys, clients, command counts, MONITOR
 //! * `tls` - a throw-away certificate authority
 //! * `child`, `port` - processes that die with us, ports that nobody else takes
@@ -24,6 +25,7 @@
 
 mod admin;
 pub(crate) mod child;
+mod cluster;
 mod options;
 mod port;
 mod redis;
@@ -33,6 +35,7 @@ mod tls;
 
 pub use self::{
     admin::Monitor,
+    cluster::ClusterGroup,
     options::{ClientCerts, RedisOptions},
     port::PortLease,
     redis::RedisServer,

@@ -258,13 +258,20 @@ fn set_pace(sentinel: &RedisServer, periods: &[&str]) {
     let _: Result<redis::Value, _> = ask_one(sentinel, &set);
 }
 
-fn ask_one<T: redis::FromRedisValue>(server: &RedisServer, question: &redis::Cmd) -> anyhow::Result<T> {
+/// The answer to one question.
+pub(super) fn ask_one<T: redis::FromRedisValue>(
+    server: &RedisServer,
+    question: &redis::Cmd,
+) -> anyhow::Result<T> {
     let (answer,) = ask(server, &[question])?;
     Ok(answer)
 }
 
 /// The answers to some questions on one connection.
-fn ask<T: redis::FromRedisValue>(server: &RedisServer, questions: &[&redis::Cmd]) -> anyhow::Result<T> {
+pub(super) fn ask<T: redis::FromRedisValue>(
+    server: &RedisServer,
+    questions: &[&redis::Cmd],
+) -> anyhow::Result<T> {
     let limit = Duration::from_secs(2);
     let mut connection = server.admin_client()?.get_connection_with_timeout(limit)?;
     connection.set_read_timeout(Some(limit))?;

@@ -1,11 +1,12 @@
 //! Looking at locks, and taking them away.
 
-use std::future::poll_fn;
-use std::task::Poll;
+use std::collections::BTreeMap;
 
 use redis::Value;
 
+use super::connection::Node;
 use super::keys::glob_escaped;
+use super::spread::all;
 use super::{RedisBackend, error, script, value};
 use crate::backend::{BackendError, BackendErrorKind, HolderState, LockState};
 use crate::key::LockKey;
@@ -78,14 +79,26 @@ impl RedisBackend {
     /// Walks over the keys step by step, never all at once; what was created or removed meanwhile may be missing.
     pub(super) async fn held(&self, prefix: &str, limit: usize) -> Result<Vec<LockState>, BackendError> {
         let pattern = format!("{}*", glob_escaped(&format!("{}{prefix}", self.namespace.prefix())));
-        let mut found = std::collections::BTreeMap::new();
+        let mut found = BTreeMap::new();
+        for node in self.connections.nodes().await? {
+            self.held_on(&node, &pattern, limit, &mut found).await?;
+        }
+        Ok(found.into_values().collect())
+    }
+
+    async fn held_on(
+        &self,
+        node: &Node,
+        pattern: &str,
+        limit: usize,
+        found: &mut BTreeMap<LockKey, LockState>,
+    ) -> Result<(), BackendError> {
         let mut cursor = 0_u64;
         loop {
-            let step = self
-                .connections
+            let step = node
                 .command("list", || {
                     let mut scan = redis::cmd("SCAN");
-                    scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN);
+                    scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN);
                     scan
                 })
                 .await?;
@@ -106,7 +119,7 @@ impl RedisBackend {
                 }
             }
             if next == 0 || found.len() >= limit {
-                return Ok(found.into_values().collect());
+                return Ok(());
             }
             cursor = next;
         }
@@ -125,21 +138,6 @@ impl RedisBackend {
             Err(failure) => Err(failure),
         }
     }
-}
-
-/// The results of all, in order.
-async fn all<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
-    let mut waiting: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
-    poll_fn(|cx| {
-        for (future, result) in waiting.iter_mut().filter(|(_, result)| result.is_none()) {
-            if let Poll::Ready(value) = future.as_mut().poll(cx) {
-                *result = Some(value);
-            }
-        }
-        if waiting.iter().all(|(_, result)| result.is_some()) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    waiting.into_iter().filter_map(|(_, result)| result).collect()
 }
 
 fn unreadable(operation: &str, why: &str) -> BackendError {

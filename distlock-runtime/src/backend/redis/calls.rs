@@ -70,7 +70,7 @@ impl RedisBackend {
         names.tombstones(&mut call);
         names.queue(&mut call);
         names.waiters(&mut call);
-        self.enter_arguments(&mut call, request, owner, LONGEST_QUEUE);
+        self.enter_arguments(&mut call, request, owner, names.slot(), LONGEST_QUEUE);
         call
     }
 
@@ -82,19 +82,22 @@ impl RedisBackend {
         names.tombstones(&mut call);
         names.queue(&mut call);
         names.waiters(&mut call);
-        self.enter_arguments(&mut call, request, owner, longest_queue(request));
+        self.enter_arguments(&mut call, request, owner, names.slot(), longest_queue(request));
         call
     }
 
-    fn enter_arguments(&self, call: &mut Cmd, request: &AcquireRequest, owner: &str, longest: u32) {
+    fn enter_arguments(
+        &self,
+        call: &mut Cmd,
+        request: &AcquireRequest,
+        owner: &str,
+        slot: u16,
+        longest: u32,
+    ) {
         value::write(call, owner, &self.label);
         call.arg(request.ttl.as_millis()).arg(request.tokens.max(1)).arg(owner).arg(claim(request.ttl));
-        call.arg(self.told_by()).arg(longest);
-    }
-
-    /// The channel that waiters of this manager are told by, or `-` if it doesn't listen at present.
-    pub(super) fn told_by(&self) -> &str {
-        if self.wakeups.is_listening() { self.channel.as_str() } else { "-" }
+        self.told_by(call, slot);
+        call.arg(longest);
     }
 
     pub(super) fn release_call(&self, lease: &LeaseHandle, owner: &str, keep: Option<Duration>) -> Cmd {

@@ -5,27 +5,46 @@ use std::collections::HashMap;
 use redis::{Cmd, Value};
 
 use super::RedisBackend;
+use super::connection::Node;
+use super::spread::all;
 use crate::backend::{BackendError, BackendErrorKind, Warning};
 
 /// Older servers lack commands that the scripts use.
 const OLDEST: (u32, u32) = (5, 0);
 /// Older servers have no RESP3, by which waiters are told.
 const PUSHES: (u32, u32) = (6, 0);
+/// Older servers have no channels in slots, by which waiters are told in a Cluster.
+const SHARDED_PUSHES: (u32, u32) = (7, 0);
 
 impl RedisBackend {
     pub(super) async fn check_settings(&self) -> Result<Vec<Warning>, BackendError> {
+        let nodes = self.connections.nodes().await?;
+        let mut warnings: Vec<Warning> = Vec::new();
+        for found in all(nodes.iter().map(|node| self.check_node(node))).await {
+            for warning in found? {
+                // The servers of a Cluster are mostly set alike.
+                if !warnings.contains(&warning) {
+                    warnings.push(warning);
+                }
+            }
+        }
+        Ok(warnings)
+    }
+
+    async fn check_node(&self, node: &Node) -> Result<Vec<Warning>, BackendError> {
         let mut warnings = Vec::new();
-        let memory = self.info("memory").await?;
+        let memory = info(node, "memory").await?;
         warnings.extend(eviction(
-            &self.setting(&memory, "maxmemory-policy").await?,
-            &self.setting(&memory, "maxmemory").await?,
+            &setting(node, &memory, "maxmemory-policy").await?,
+            &setting(node, &memory, "maxmemory").await?,
         ));
-        let server = self.info("server").await?;
+        let server = info(node, "server").await?;
         self.native.learn(&server);
         if let Some(version) = server.get("redis_version") {
-            warnings.extend(version_warning(version));
+            let pushes = if self.connections.cluster().is_some() { SHARDED_PUSHES } else { PUSHES };
+            warnings.extend(version_warning(version, pushes));
         }
-        let replication = self.info("replication").await?;
+        let replication = info(node, "replication").await?;
         if replication.get("role").is_some_and(|role| role != "master") {
             warnings.push(Warning::new(
                 "READONLY",
@@ -35,43 +54,41 @@ impl RedisBackend {
         }
         Ok(warnings)
     }
+}
 
-    /// A setting from `CONFIG GET`, or what `INFO memory` says of it; empty if neither may be asked.
-    async fn setting(&self, info: &HashMap<String, String>, name: &str) -> Result<String, BackendError> {
-        let asked = self
-            .ask(|| {
-                let mut command = redis::cmd("CONFIG");
-                command.arg("GET").arg(name);
-                command
-            })
-            .await?;
-        let pairs = asked.and_then(|reply| redis::from_redis_value::<HashMap<String, String>>(reply).ok());
-        let configured = pairs.and_then(|mut pairs| pairs.remove(name));
-        Ok(configured.or_else(|| info.get(&name.replace('-', "_")).cloned()).unwrap_or_default())
-    }
+/// A setting from `CONFIG GET`, or what `INFO memory` says of it; empty if neither may be asked.
+async fn setting(node: &Node, info: &HashMap<String, String>, name: &str) -> Result<String, BackendError> {
+    let asked = ask(node, || {
+        let mut command = redis::cmd("CONFIG");
+        command.arg("GET").arg(name);
+        command
+    })
+    .await?;
+    let pairs = asked.and_then(|reply| redis::from_redis_value::<HashMap<String, String>>(reply).ok());
+    let configured = pairs.and_then(|mut pairs| pairs.remove(name));
+    Ok(configured.or_else(|| info.get(&name.replace('-', "_")).cloned()).unwrap_or_default())
+}
 
-    pub(super) async fn info(&self, section: &str) -> Result<HashMap<String, String>, BackendError> {
-        let asked = self
-            .ask(|| {
-                let mut command = redis::cmd("INFO");
-                command.arg(section);
-                command
-            })
-            .await?;
-        let text = asked.and_then(|reply| redis::from_redis_value::<String>(reply).ok()).unwrap_or_default();
-        let fields = text.lines().filter_map(|line| line.split_once(':'));
-        Ok(fields.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect())
-    }
+pub(super) async fn info(node: &Node, section: &str) -> Result<HashMap<String, String>, BackendError> {
+    let asked = ask(node, || {
+        let mut command = redis::cmd("INFO");
+        command.arg(section);
+        command
+    })
+    .await?;
+    let text = asked.and_then(|reply| redis::from_redis_value::<String>(reply).ok()).unwrap_or_default();
+    let fields = text.lines().filter_map(|line| line.split_once(':'));
+    Ok(fields.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect())
+}
 
-    /// The reply, or `None` if this user may not ask or the server doesn't know the question.
-    async fn ask(&self, build: impl Fn() -> Cmd + Send + Sync) -> Result<Option<Value>, BackendError> {
-        match self.connections.command("check", build).await {
-            Ok(reply) => Ok(Some(reply)),
-            Err(failure) if failure.kind() == BackendErrorKind::Unavailable => Err(failure),
-            Err(failure) => {
-                tracing::debug!(%failure, "a setting of redis can't be checked");
-                Ok(None)
-            }
+/// The reply, or `None` if this user may not ask or the server doesn't know the question.
+async fn ask(node: &Node, build: impl Fn() -> Cmd + Send + Sync) -> Result<Option<Value>, BackendError> {
+    match node.command("check", build).await {
+        Ok(reply) => Ok(Some(reply)),
+        Err(failure) if failure.kind() == BackendErrorKind::Unavailable => Err(failure),
+        Err(failure) => {
+            tracing::debug!(%failure, "a setting of redis can't be checked");
+            Ok(None)
         }
     }
 }
@@ -92,7 +109,7 @@ fn eviction(policy: &str, limit: &str) -> Option<Warning> {
     ))
 }
 
-fn version_warning(version: &str) -> Option<Warning> {
+fn version_warning(version: &str, pushes: (u32, u32)) -> Option<Warning> {
     let mut parts = version.split('.').map(|part| part.parse::<u32>());
     let (Some(Ok(major)), Some(Ok(minor))) = (parts.next(), parts.next()) else { return None };
     if (major, minor) < OLDEST {
@@ -102,10 +119,10 @@ fn version_warning(version: &str) -> Option<Warning> {
             true,
         ));
     }
-    ((major, minor) < PUSHES).then(|| {
+    ((major, minor) < pushes).then(|| {
         Warning::new(
             "VERSION",
-            format!("redis {version} can't push: waiters ask instead of being told"),
+            format!("redis {version} can't push so: waiters ask instead of being told"),
             false,
         )
     })
@@ -129,10 +146,11 @@ mod tests {
 
     #[test]
     fn old_servers_are_reported() {
-        assert_eq!(version_warning("7.0.15"), None);
-        assert_eq!(version_warning("6.0.1"), None);
-        assert!(!version_warning("5.0.14").unwrap().severe);
-        assert!(version_warning("4.0.9").unwrap().severe);
-        assert_eq!(version_warning("unstable"), None);
+        assert_eq!(version_warning("7.0.15", SHARDED_PUSHES), None);
+        assert_eq!(version_warning("6.0.1", PUSHES), None);
+        assert!(!version_warning("6.2.14", SHARDED_PUSHES).unwrap().severe);
+        assert!(!version_warning("5.0.14", PUSHES).unwrap().severe);
+        assert!(version_warning("4.0.9", PUSHES).unwrap().severe);
+        assert_eq!(version_warning("unstable", PUSHES), None);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
-use super::connection::{Route, Sentinels};
+use super::connection::{Members, Reach, Route, Sentinels};
 use super::options::{Address, RedisOptions, config};
 use crate::backend::BackendError;
 
@@ -23,17 +23,21 @@ impl RedisOptions {
         self.info(self.addr()?, self.database, self.username.as_deref(), self.password.as_deref())
     }
 
-    /// The way to the server, or by way of Sentinels to whichever it is.
-    pub(super) fn route(&self) -> Result<Route, BackendError> {
+    /// The way to the server, to whichever it is by way of Sentinels, or to those of a Cluster.
+    pub(super) fn reach(&self) -> Result<Reach, BackendError> {
         let info = self.connection_info()?;
-        let Address::Sentinel { sentinels, name, tls } = &self.address else {
-            return Ok(Route::Server(Box::new(info)));
+        let (sentinels, name, tls) = match &self.address {
+            Address::Tcp { .. } | Address::Unix(_) => return Ok(Reach::One(Route::Server(Box::new(info)))),
+            Address::Cluster { seeds, .. } => {
+                return Ok(Reach::Spread(Box::new(Members::new(seeds.clone(), info))));
+            }
+            Address::Sentinel { sentinels, name, tls } => (sentinels, name, tls),
         };
         let tls = self.sentinel.tls.unwrap_or(*tls);
         let (user, password) = (self.sentinel.username.as_deref(), self.sentinel.password.as_deref());
         let at = |(host, port): &(String, u16)| self.info(self.network(host, *port, tls)?, 0, user, password);
         let at = sentinels.iter().map(at).collect::<Result<_, _>>()?;
-        Ok(Route::Primary(Box::new(Sentinels::new(name.clone(), at, info))))
+        Ok(Reach::One(Route::Primary(Box::new(Sentinels::new(name.clone(), at, info)))))
     }
 
     fn info(
@@ -63,6 +67,11 @@ impl RedisOptions {
             Address::Tcp { host, port, tls } => self.network(host, *port, *tls),
             // The host is whichever the Sentinels name.
             Address::Sentinel { name, tls, .. } => self.network(name, 0, *tls),
+            Address::Cluster { seeds, tls } => {
+                let (host, port) =
+                    seeds.first().ok_or_else(|| config("the host of the Cluster is missing"))?;
+                self.network(host, *port, *tls)
+            }
             Address::Unix(path) => Ok(ConnectionAddr::Unix(path.clone())),
         }
     }
@@ -74,10 +83,15 @@ impl RedisOptions {
         if tls {
             return tls_addr(host, port);
         }
-        let some_tls =
-            self.sentinel.tls == Some(true) || matches!(self.address, Address::Sentinel { tls: true, .. });
+        let some_tls = self.sentinel.tls == Some(true)
+            || matches!(
+                self.address,
+                Address::Sentinel { tls: true, .. } | Address::Cluster { tls: true, .. }
+            );
         if !some_tls && (self.ca.is_some() || self.client_certificate.is_some()) {
-            return Err(config("ca, cert and key need TLS: use rediss://, or tls=on with Sentinels"));
+            return Err(config(
+                "ca, cert and key need TLS: use rediss://, or tls=on with Sentinels and Clusters",
+            ));
         }
         Ok(ConnectionAddr::Tcp(host.to_owned(), port))
     }

@@ -52,6 +52,9 @@ const WORDS: &[(&str, BackendErrorKind)] = &[
     ("NOREPLICAS Not enough", Unavailable),
     ("max number of clients reached", Unavailable),
     ("DB index is out of range", Config),
+    ("cluster support disabled", Config),
+    // A script that came to a key which had gone to another server of its Cluster.
+    ("attempted to access a non local key", Unavailable),
     ("unknown command", Unsupported),
     ("Unknown Redis command called from script", Unsupported),
 ];

@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use redis::Value;
 
+use super::connection::Node;
 use super::keys::glob_escaped;
-use super::{RedisBackend, error, records, script};
+use super::script::Script;
+use super::spread::all;
+use super::{RedisBackend, error, records, script, slot};
 use crate::backend::{
     BackendError, BackendErrorKind, Fingerprint, Purged, RecordFilter, RecordInfo, RecordKey, RecordNote,
     RecordScope, RecordStatus, Resolved, Settlement,
@@ -27,35 +30,55 @@ impl RedisBackend {
         let wanted = if filter.unresolved { "u" } else { "" };
         // A scan may give a key twice.
         let mut found = BTreeMap::new();
-        let mut cursor = 0;
-        loop {
-            let (next, keys) = self.scan_records(cursor).await?;
-            for keys in keys.chunks(LOOKS) {
-                let reply = self
-                    .connections
-                    .run(&script::RECORD_LIST, || {
-                        let mut call = script::RECORD_LIST.call(keys.len(), 2, 96 * keys.len() + 64);
-                        for key in keys {
-                            call.arg(self.namespace.record(key));
+        for node in self.connections.nodes().await? {
+            let mut cursor = 0;
+            while found.len() < limit {
+                let (next, keys) = self.scan_records(&node, cursor).await?;
+                let groups = self.groups_of(&keys);
+                let rows = groups.iter().map(|keys| self.ask_of(&script::RECORD_LIST, keys, &scope, wanted));
+                for (keys, rows) in groups.iter().zip(all(rows).await) {
+                    for row in rows? {
+                        let info = info(keys, row).ok_or_else(unreadable)?;
+                        if found.len() < limit {
+                            found.insert(info.key, info);
                         }
-                        call.arg(&scope).arg(wanted);
-                        call
-                    })
-                    .await?;
-                let Value::Array(rows) = reply.value else {
-                    return Err(error::unexpected("list", &reply.value));
-                };
-                for row in rows {
-                    let info = info(keys, row).ok_or_else(unreadable)?;
-                    if found.len() < limit {
-                        found.insert(info.key, info);
                     }
                 }
+                if next == 0 {
+                    break;
+                }
+                cursor = next;
             }
-            if next == 0 || found.len() >= limit {
-                return Ok(found.into_values().collect());
+        }
+        Ok(found.into_values().collect())
+    }
+
+    /// These records, some at a time, as one script takes them.
+    fn groups_of(&self, keys: &[RecordKey]) -> Vec<Vec<RecordKey>> {
+        let slot = |index: usize| slot::of_key(self.namespace.record(&keys[index]).as_bytes());
+        let groups = self.groups(0..keys.len(), LOOKS, slot);
+        groups.into_iter().map(|group| group.into_iter().map(|index| keys[index]).collect()).collect()
+    }
+
+    /// What a script has to say of some records.
+    async fn ask_of(
+        &self,
+        script: &Script,
+        keys: &[RecordKey],
+        scope: &str,
+        argument: &str,
+    ) -> Result<Vec<Value>, BackendError> {
+        let call = || {
+            let mut call = script.call(keys.len(), 2, 96 * keys.len() + 64);
+            for key in keys {
+                call.arg(self.namespace.record(key));
             }
-            cursor = next;
+            call.arg(scope).arg(argument);
+            call
+        };
+        match self.connections.run(script, call).await?.value {
+            Value::Array(rows) => Ok(rows),
+            other => Err(error::unexpected(script.name, &other)),
         }
     }
 
@@ -93,48 +116,49 @@ impl RedisBackend {
         let mut purged = Purged::default();
         // In flight are counted once, though a scan may give a key twice.
         let mut seen = std::collections::HashSet::new();
-        let mut cursor = 0;
-        loop {
-            let (next, mut keys) = self.scan_records(cursor).await?;
-            keys.retain(|key| seen.insert(*key));
-            for keys in keys.chunks(LOOKS) {
-                let left = limit - purged.removed;
-                let reply = self
-                    .connections
-                    .run(&script::RECORD_PURGE, || {
-                        let mut call = script::RECORD_PURGE.call(keys.len(), 2, 96 * keys.len() + 64);
-                        for key in keys {
-                            call.arg(self.namespace.record(key));
+        for node in self.connections.nodes().await? {
+            let mut cursor = 0;
+            loop {
+                let (next, mut keys) = self.scan_records(&node, cursor).await?;
+                keys.retain(|key| seen.insert(*key));
+                let mut groups = self.groups_of(&keys).into_iter().peekable();
+                while groups.peek().is_some() {
+                    // So many at once as may be removed: each of them may be one of the scope's.
+                    let (mut some, mut left) = (Vec::new(), limit - purged.removed);
+                    while let Some(group) = groups.next_if(|group| some.is_empty() || group.len() <= left) {
+                        left = left.saturating_sub(group.len());
+                        some.push(group);
+                    }
+                    let most = (limit - purged.removed).to_string();
+                    let counts =
+                        some.iter().map(|keys| self.ask_of(&script::RECORD_PURGE, keys, &scope, &most));
+                    for counts in all(counts).await {
+                        let counts = counts?;
+                        let &[Value::Int(removed), Value::Int(in_flight), Value::Int(left)] = &counts[..]
+                        else {
+                            return Err(error::unexpected("purge", &Value::Array(counts)));
+                        };
+                        purged.removed += usize::try_from(removed).unwrap_or(0);
+                        purged.in_flight += usize::try_from(in_flight).unwrap_or(0);
+                        if left > 0 {
+                            return Ok(purged);
                         }
-                        call.arg(&scope).arg(left);
-                        call
-                    })
-                    .await?;
-                let Value::Array(counts) = &reply.value else {
-                    return Err(error::unexpected("purge", &reply.value));
-                };
-                let &[Value::Int(removed), Value::Int(in_flight), Value::Int(left)] = &counts[..] else {
-                    return Err(error::unexpected("purge", &reply.value));
-                };
-                purged.removed += usize::try_from(removed).unwrap_or(0);
-                purged.in_flight += usize::try_from(in_flight).unwrap_or(0);
-                if left > 0 {
-                    return Ok(purged);
+                    }
                 }
+                if next == 0 {
+                    break;
+                }
+                cursor = next;
             }
-            if next == 0 {
-                return Ok(Purged { is_complete: true, ..purged });
-            }
-            cursor = next;
         }
+        Ok(Purged { is_complete: true, ..purged })
     }
 
     /// One step over the names of records.
-    async fn scan_records(&self, cursor: u64) -> Result<(u64, Vec<RecordKey>), BackendError> {
+    async fn scan_records(&self, node: &Node, cursor: u64) -> Result<(u64, Vec<RecordKey>), BackendError> {
         let prefix = self.namespace.record_prefix();
         let pattern = format!("{}*", glob_escaped(&prefix));
-        let step = self
-            .connections
+        let step = node
             .command("list", || {
                 let mut scan = redis::cmd("SCAN");
                 scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN);

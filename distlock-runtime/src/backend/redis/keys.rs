@@ -29,13 +29,19 @@ impl Namespace {
     /// The names of one lock's keys.
     pub(super) fn lock<'a>(&'a self, key: &'a LockKey) -> LockNames<'a> {
         let prefix = if key.is_raw() { "" } else { self.prefix.as_str() };
-        let tag = slot::tag(slot::slot(prefix, key.as_str()));
-        LockNames { namespace: &self.name, prefix, key: key.as_str(), tag }
+        let slot = slot::slot(prefix, key.as_str());
+        LockNames { namespace: &self.name, prefix, key: key.as_str(), slot, tag: slot::tag(slot) }
     }
 
     /// The channel of a manager.
     pub(super) fn channel(&self, random: u64) -> String {
         format!("{}!c:{random:016x}", self.name)
+    }
+
+    /// The channel of a manager in a slot of a Cluster.
+    pub(super) fn shard_channel(&self, slot: u16, random: u64) -> String {
+        let tag = String::from_utf8_lossy(slot::tag(slot));
+        format!("{}!{{{tag}}}!c:{random:016x}", self.name)
     }
 
     /// The hash of a record.
@@ -76,10 +82,16 @@ pub(super) struct LockNames<'a> {
     namespace: &'a str,
     prefix: &'a str,
     key: &'a str,
+    slot: u16,
     tag: &'static [u8],
 }
 
 impl LockNames<'_> {
+    /// The slot of all of them.
+    pub(super) fn slot(&self) -> u16 {
+        self.slot
+    }
+
     /// The lock itself: a string, the holder's value; or a hash, if it is held in shares.
     pub(super) fn lock(&self, command: &mut Cmd) {
         parts(command, &[self.prefix.as_bytes(), self.key.as_bytes()]);
@@ -126,6 +138,12 @@ impl LockNames<'_> {
         self.auxiliary(command, b"}!h:");
     }
 
+    /// A key that never exists. A slot that is on its way between two servers of a Cluster refuses a script that names a missing
+    /// key beside others: such a script is either run with all keys in one place, or not at all.
+    pub(super) fn never(&self, command: &mut Cmd) {
+        parts(command, &[self.namespace.as_bytes(), b"!{", self.tag, b"}!-"]);
+    }
+
     /// The lock's name as a string.
     #[cfg(test)]
     fn name(&self) -> String {
@@ -167,6 +185,7 @@ mod tests {
         names.waiters(&mut command);
         names.shares(&mut command);
         names.waits(&mut command);
+        names.never(&mut command);
         command
             .args_iter()
             .map(|arg| match arg {
@@ -203,10 +222,12 @@ mod tests {
             format!("ns!{{{tag}}}!w:ns:a"),
             format!("ns!{{{tag}}}!s:ns:a"),
             format!("ns!{{{tag}}}!h:ns:a"),
+            format!("ns!{{{tag}}}!-"),
         ];
         assert_eq!(names_of(namespace.lock(&key)), expected);
         assert_eq!(names_of(namespace.lock(&raw)), expected, "one key in the store is one lock");
         assert_eq!(namespace.channel(255), "ns!c:00000000000000ff");
+        assert_eq!(namespace.shard_channel(12_182, 255), "ns!{foo}!c:00000000000000ff");
     }
 
     #[test]

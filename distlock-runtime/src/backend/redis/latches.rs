@@ -43,7 +43,8 @@ impl LatchStore for RedisBackend {
             let now = self
                 .asked("wait for a latch", &script::LATCH_LOOK, || {
                     let mut call = self.latch_call(&script::LATCH_LOOK, latch, 4);
-                    call.arg(self.told_by()).arg(WATCHERS);
+                    self.told_by(&mut call, self.namespace.lock(&latch.key).slot());
+                    call.arg(WATCHERS);
                     call
                 })
                 .await?;

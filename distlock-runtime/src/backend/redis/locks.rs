@@ -1,12 +1,13 @@
 //! The lock operations: one script call each.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
 
 use super::calls::milliseconds;
-use super::connection::Reply;
+use super::connection::{Lane, Reply};
 use super::script::{Drawing, Script};
 use super::{RedisBackend, error, script, value};
 use crate::backend::{
@@ -24,7 +25,7 @@ const TOKENS: RangeInclusive<u64> = 1_000_000_000_000_000..=9_000_000_000_000_00
 
 /// What came of the plain form.
 enum Plain {
-    Granted(Grant),
+    Granted(Grant, Arc<Lane>),
     /// Somebody holds the lock, perhaps this very owner from an earlier try: a script has to look.
     Busy,
     /// The lock is taken, but the counter isn't as it should be: a script has to draw the token or give the lock back.
@@ -39,7 +40,10 @@ impl RedisBackend {
 
     /// The first try is plain: `SET NX` and `INCR` cost the server less than half of a script. A key that was busy lately
     /// saves that try.
-    pub(super) async fn attempt(&self, request: &AcquireRequest) -> Result<Attempt, BackendError> {
+    pub(super) async fn attempt(
+        &self,
+        request: &AcquireRequest,
+    ) -> Result<(Attempt, Arc<Lane>), BackendError> {
         // Whoever must not pass by looks at the queue first.
         if request.is_fair() {
             return Box::pin(self.attempt_in_line(request)).await;
@@ -52,7 +56,7 @@ impl RedisBackend {
         let mut taken = false;
         if !likely_busy && !request.key.is_raw() && !self.draws_ahead {
             match self.take_plainly(request, &owner).await? {
-                Plain::Granted(grant) => return Ok(Attempt::Granted(grant)),
+                Plain::Granted(grant, lane) => return Ok((Attempt::Granted(grant), lane)),
                 Plain::Busy if request.queue => self.contention.note(&request.key, true),
                 Plain::Busy => {}
                 Plain::WithoutToken => taken = true,
@@ -65,7 +69,7 @@ impl RedisBackend {
                 self.enter(request, self.drawing(&script::ENTER), || self.enter_call(request, &owner)),
             )
             .await;
-            if !waited && matches!(outcome, Ok(Attempt::Granted(_) | Attempt::Busy(_))) {
+            if !waited && matches!(outcome, Ok((Attempt::Granted(_) | Attempt::Busy(_), _))) {
                 self.contention.note(&request.key, false);
             }
             return outcome.map_err(open);
@@ -76,7 +80,7 @@ impl RedisBackend {
     }
 
     async fn take_plainly(&self, request: &AcquireRequest, owner: &str) -> Result<Plain, BackendError> {
-        let (sent, [taken, drawn]) =
+        let (Reply { lane, sent, value: taken }, drawn) =
             self.connections.attempt(request.owner, || self.plain_call(request, owner)).await?;
         let last = match (taken, drawn) {
             (Value::Okay, Value::Int(last)) => u64::try_from(last).unwrap_or_default(),
@@ -87,13 +91,13 @@ impl RedisBackend {
         let tokens = request.tokens.max(1);
         let first = last.saturating_sub(u64::from(tokens) - 1);
         Ok(if TOKENS.contains(&last) {
-            Plain::Granted(Grant { sent, token: FencingToken::new(first), tokens })
+            Plain::Granted(Grant { sent, token: FencingToken::new(first), tokens }, lane)
         } else {
             Plain::WithoutToken
         })
     }
 
-    async fn attempt_in_line(&self, request: &AcquireRequest) -> Result<Attempt, BackendError> {
+    async fn attempt_in_line(&self, request: &AcquireRequest) -> Result<(Attempt, Arc<Lane>), BackendError> {
         let owner = request.owner.to_hex();
         let script = if request.mode == Mode::Exclusive { &script::FAIR } else { &script::SHARE_ACQUIRE };
         let script = self.drawing(script);
@@ -114,7 +118,7 @@ impl RedisBackend {
         request: &AcquireRequest,
         script: &Script,
         call: impl Fn() -> Cmd + Send + Sync,
-    ) -> Result<Attempt, BackendError> {
+    ) -> Result<(Attempt, Arc<Lane>), BackendError> {
         // Before the command is sent: the turn may come before its reply.
         let first = self.wakeups.enter(request.owner);
         let reply = self.connections.run(script, call).await;
@@ -127,7 +131,7 @@ impl RedisBackend {
             }
             Ok(outcome) => outcome,
         };
-        if !matches!(outcome, Attempt::Queued(_)) {
+        if !matches!(outcome.0, Attempt::Queued(_)) {
             self.wakeups.leave(request.owner);
         }
         Ok(outcome)
@@ -135,19 +139,17 @@ impl RedisBackend {
 
     pub(super) async fn renew_all(&self, leases: &[LeaseHandle]) -> Vec<Renewal> {
         let mut outcomes: Vec<Option<Renewal>> = vec![None; leases.len()];
+        let slot = |index: usize| self.namespace.lock(&leases[index].key).slot();
         for shares in [false, true] {
             let of_kind = |index: &usize| (leases[*index].mode != Mode::Exclusive) == shares;
-            let indexes: Vec<usize> = (0..leases.len()).filter(of_kind).collect();
-            for chunk in indexes.chunks(RENEWALS) {
-                let some = || chunk.iter().map(|index| &leases[*index]);
-                let reply = if shares {
-                    self.connections.run(&script::SHARE_RENEW, || self.renew_shares_call(some())).await
-                } else {
-                    self.connections.run(&script::RENEW, || self.renew_call(some())).await
-                };
-                for (index, renewal) in chunk.iter().zip(renewals(chunk.len(), "renew", reply)) {
-                    outcomes[*index] = Some(renewal);
-                }
+            let groups = self.groups((0..leases.len()).filter(of_kind), RENEWALS, slot);
+            let script = if shares { &script::SHARE_RENEW } else { &script::RENEW };
+            let build = |group: &[usize]| {
+                let some = group.iter().map(|index| &leases[*index]);
+                if shares { self.renew_shares_call(some) } else { self.renew_call(some) }
+            };
+            for (index, renewal) in self.renew_groups(script, groups, &build).await {
+                outcomes[index] = Some(renewal);
             }
         }
         outcomes.into_iter().map(|outcome| outcome.expect("each lease is of one kind")).collect()
@@ -212,8 +214,8 @@ fn block(request: &AcquireRequest) -> u32 {
 }
 
 /// What a reply to an attempt means that brings so many tokens if it is a grant.
-pub(super) fn attempted(tokens: u32, reply: Reply) -> Result<Attempt, BackendError> {
-    match reply.value {
+pub(super) fn attempted(tokens: u32, reply: Reply) -> Result<(Attempt, Arc<Lane>), BackendError> {
+    let attempt = match reply.value {
         Value::Int(-1) => Err(BackendError::refused(
             BackendErrorKind::Script,
             "this acquisition was cancelled before; acquire anew",
@@ -236,7 +238,8 @@ pub(super) fn attempted(tokens: u32, reply: Reply) -> Result<Attempt, BackendErr
             _ => Err(error::unexpected("acquire", &Value::Array(parts))),
         },
         other => Err(error::unexpected("acquire", &other)),
-    }
+    };
+    attempt.map(|attempt| (attempt, reply.lane))
 }
 
 /// One outcome for each of `count` leases, from a reply that lists those that are gone, counted from 1.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::check::info;
 use super::{RedisBackend, script};
 use crate::backend::BackendError;
 use crate::key::LockKey;
@@ -36,7 +37,10 @@ impl RedisBackend {
 
     /// For how long the server has been running. Whole seconds, rounded down.
     pub(in crate::backend) async fn uptime(&self) -> Result<Duration, BackendError> {
-        let seconds = self.info("server").await?.get("uptime_in_seconds").and_then(|text| text.parse().ok());
+        // A member of such a group is one server.
+        let nodes = self.connections.nodes().await?;
+        let info = info(&nodes[0], "server").await?;
+        let seconds = info.get("uptime_in_seconds").and_then(|text| text.parse().ok());
         Ok(Duration::from_secs(seconds.unwrap_or_default()))
     }
 }

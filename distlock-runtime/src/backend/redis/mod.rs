@@ -1,15 +1,16 @@
-//! Redis, one node or the primary of a group that Sentinels watch: locks as string keys with a ttl, read/write locks and semaphores as hashes with a deadline for each holder,
+//! Redis, one node, the primary of a group that Sentinels watch, or a Cluster: locks as string keys with a ttl, read/write locks and semaphores as hashes with a deadline for each holder,
 //! fencing tokens from a counter, waiting in a queue on the server with direct hand-over, idempotency records as hashes. The wire form is written down in `docs/wire.md`.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `options`, `replicated`, `url`, `sentinel_url`, `endpoint` | how to reach the server |
-//! | `connection/` | one connection per runtime, batching |
+//! | `options`, `replicated`, `url`, `several`, `sentinel_url`, `cluster_url`, `endpoint` | how to reach the server |
+//! | `connection/` | one connection per server and runtime, batching; the servers of a Cluster |
 //! | `keys`, `slot`, `value` | names and values in the store |
 //! | `script`, `lua/`, `calls` | the scripts, and the commands that call them |
 //! | `locks`, `together`, `shares`, `latches`, `waits`, `admin`, `check`, `records` | the operations |
 //! | `native` | giving back without a script where the server can |
 //! | `serve`, `wakeups`, `contention` | waiting: the subscription, who waits, which keys are busy |
+//! | `spread` | work on many keys, which may be in several slots |
 //! | `standby` | what a grant needs where a replica may take over |
 //! | `member` | what a group of servers asks each |
 //! | `error` | from replies to error classes |
@@ -17,6 +18,7 @@
 mod admin;
 mod calls;
 mod check;
+mod cluster_url;
 mod connection;
 mod contention;
 mod endpoint;
@@ -34,8 +36,10 @@ mod replicated;
 mod script;
 mod sentinel_url;
 mod serve;
+mod several;
 mod shares;
 mod slot;
+mod spread;
 mod standby;
 mod together;
 mod url;
@@ -52,21 +56,22 @@ use async_trait::async_trait;
 pub use options::RedisOptions;
 pub(super) use url::{REPLICATION, network_parameters};
 
-use self::connection::{Connections, Dialer};
+use self::connection::Connections;
 use self::contention::Contention;
 use self::keys::Namespace;
 use self::native::Native;
+use self::serve::Channel;
+use self::spread::all;
 use self::standby::Standby;
 use self::wakeups::Wakeups;
 use super::{
     AcquireRequest, Attempt, AttemptAll, Backend, BackendError, Blocked, Guarantees, HolderState, LatchStore,
-    LeaseHandle, LockState, Mode, PostedRelease, Promise, RecordStore, Released, Renewal, Turn, WaitBoard,
-    Warning,
+    LeaseHandle, LockState, Mode, PostedRelease, RecordStore, Released, Renewal, Turn, WaitBoard, Warning,
 };
 use crate::clock::Clock;
 use crate::key::LockKey;
 
-/// A store on one Redis server, or on the primary of a group that Sentinels watch.
+/// A store on one Redis server, on the primary of a group that Sentinels watch, or on a Cluster.
 ///
 /// Locks are safe against everything but what the [guarantees](Backend::guarantees) name; a resource that compares
 /// fencing tokens stays safe under most of that too.
@@ -74,13 +79,13 @@ pub struct RedisBackend {
     connections: Connections,
     namespace: Namespace,
     label: String,
-    channel: String,
+    channel: Channel,
     wakeups: Arc<Wakeups>,
     contention: Contention,
     native: Native,
     /// Tokens lie above the clock's floor each time, since a replica with an older counter may take over.
     draws_ahead: bool,
-    has_sentinels: bool,
+    guarantees: Guarantees,
     standby: Option<Standby>,
 }
 
@@ -93,8 +98,8 @@ impl RedisBackend {
         options.check_credentials()?;
         let namespace = Namespace::new(options.checked_namespace()?);
         options.check_replication()?;
-        let dialer = Dialer::new(
-            options.route()?,
+        let connections = Connections::new(
+            options.reach()?,
             options.address(),
             options.connect_limit(),
             clock,
@@ -105,15 +110,15 @@ impl RedisBackend {
             options::config("the operating system gave no random numbers").with_source(failure)
         })?;
         Ok(Arc::new(Self {
-            connections: Connections::new(dialer, clock),
-            channel: namespace.channel(u64::from_ne_bytes(random)),
+            connections,
+            channel: Channel::new(&namespace, u64::from_ne_bytes(random)),
             namespace,
             label: options.value_label(),
             wakeups: Arc::default(),
             contention: Contention::new(),
             native: Native::default(),
             draws_ahead: options.may_fail_over(),
-            has_sentinels: options.has_sentinels(),
+            guarantees: options.guarantees(),
             standby: Standby::new(&options.replication, clock),
         }))
     }
@@ -126,29 +131,19 @@ impl Backend for RedisBackend {
     }
 
     fn guarantees(&self) -> Guarantees {
-        use Promise::{Fenced, Holds, NotApplicable, Violated};
-        if self.has_sentinels {
-            return Guarantees::new(
-                "Redis with Sentinel",
-                [Violated, Fenced, Holds, Violated, Violated, Violated, Violated, Violated, Violated],
-            );
-        }
-        Guarantees::new(
-            "Redis, one node",
-            [Violated, Fenced, Holds, Holds, Violated, Violated, NotApplicable, Violated, Violated],
-        )
+        self.guarantees.clone()
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt, BackendError> {
         match &self.standby {
-            None => self.attempt(request).await,
+            None => Ok(self.attempt(request).await?.0),
             Some(standby) => Box::pin(self.attempt_kept(standby, request)).await,
         }
     }
 
     async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll, BackendError> {
         match &self.standby {
-            None => self.attempt_all(requests).await,
+            None => Ok(self.attempt_all(requests).await?.0),
             Some(standby) => Box::pin(self.attempt_all_kept(standby, requests)).await,
         }
     }
@@ -197,7 +192,7 @@ impl Backend for RedisBackend {
 
     async fn convert(&self, lease: &LeaseHandle, to: Mode) -> Result<Attempt, BackendError> {
         match &self.standby {
-            None => self.change(lease, to).await,
+            None => Ok(self.change(lease, to).await?.0),
             Some(standby) => Box::pin(self.change_kept(standby, lease, to)).await,
         }
     }
@@ -207,8 +202,9 @@ impl Backend for RedisBackend {
     }
 
     async fn ping(&self) -> Result<(), BackendError> {
-        self.connections.command("ping", || redis::cmd("PING")).await?;
-        Ok(())
+        let nodes = self.connections.nodes().await?;
+        let asked = all(nodes.iter().map(|node| node.command("ping", || redis::cmd("PING")))).await;
+        asked.into_iter().try_for_each(|pong| pong.map(drop))
     }
 
     async fn check(&self) -> Result<Vec<Warning>, BackendError> {

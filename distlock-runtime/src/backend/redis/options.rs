@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::replicated::{Replication, SentinelOptions};
-use super::{sentinel_url, url};
+use super::{cluster_url, sentinel_url, url};
 use crate::backend::{BackendError, BackendErrorKind};
 
 /// Longest namespace, in bytes.
@@ -40,6 +40,7 @@ pub struct RedisOptions {
 pub(super) enum Address {
     Tcp { host: String, port: u16, tls: bool },
     Sentinel { sentinels: Vec<(String, u16)>, name: String, tls: bool },
+    Cluster { seeds: Vec<(String, u16)>, tls: bool },
     Unix(PathBuf),
 }
 
@@ -64,17 +65,24 @@ impl RedisOptions {
     }
 
     /// From `redis://[[user]:password@]host[:port][/database][?parameters]`, `rediss://…` (TLS),
-    /// `redis+unix:///path/to/socket[?parameters]` or
-    /// `redis+sentinel://[[user]:password@]host[:port],host[:port],…/primary[/database][?parameters]`.
+    /// `redis+unix:///path/to/socket[?parameters]`,
+    /// `redis+sentinel://[[user]:password@]host[:port],host[:port],…/primary[/database][?parameters]` or
+    /// `redis+cluster://[[user]:password@]host[:port],host[:port],…[?parameters]`.
     ///
     /// Parameters: `namespace`, `label`, `connect_timeout` (such as `5s`); `min_replicas`, `replica_timeout`, `strict_failover` (on or
-    /// off); for TLS `ca`, `cert`, `key` (paths of PEM files); for sockets `user`, `password`, `db`; for Sentinels `tls`, `sentinel_tls`
-    /// (on or off), `sentinel_user`, `sentinel_password`. Special characters in user and password are percent-encoded.
+    /// off); for TLS `ca`, `cert`, `key` (paths of PEM files); for sockets `user`, `password`, `db`; for Sentinels and Clusters `tls`
+    /// (on or off); for Sentinels `sentinel_tls` (on or off), `sentinel_user`, `sentinel_password`. Special characters in user and password are percent-encoded.
     ///
     /// # Errors
     /// `Config`, naming what is wrong or unknown and what is known. The URL itself is never part of the text.
     pub fn from_url(text: &str) -> Result<Self, BackendError> {
-        if text.starts_with(sentinel_url::SCHEME) { sentinel_url::parse(text) } else { url::parse(text) }
+        if text.starts_with(sentinel_url::SCHEME) {
+            sentinel_url::parse(text)
+        } else if text.starts_with(cluster_url::SCHEME) {
+            cluster_url::parse(text)
+        } else {
+            url::parse(text)
+        }
     }
 
     /// The TCP port.
@@ -90,7 +98,9 @@ impl RedisOptions {
     /// [`ca`](Self::ca). Needs the feature `redis-tls`.
     #[must_use]
     pub fn tls(mut self) -> Self {
-        if let Address::Tcp { tls, .. } | Address::Sentinel { tls, .. } = &mut self.address {
+        if let Address::Tcp { tls, .. } | Address::Sentinel { tls, .. } | Address::Cluster { tls, .. } =
+            &mut self.address
+        {
             *tls = true;
         }
         self
@@ -194,16 +204,19 @@ impl RedisOptions {
 
     /// Where the server is, without credentials.
     pub(in crate::backend) fn address(&self) -> String {
-        let place = |host: &str, port| match host.contains(':') {
+        let place = |host: &str, port: &u16| match host.contains(':') {
             true => format!("[{host}]:{port}"),
             false => format!("{host}:{port}"),
+        };
+        let places = |all: &[(String, u16)]| {
+            all.iter().map(|(host, port)| place(host, port)).collect::<Vec<_>>().join(", ")
         };
         match &self.address {
             Address::Tcp { host, port, .. } => place(host, port),
             Address::Sentinel { sentinels, name, .. } => {
-                let places: Vec<String> = sentinels.iter().map(|(host, port)| place(host, port)).collect();
-                format!("{name}, by Sentinel at {}", places.join(", "))
+                format!("{name}, by Sentinel at {}", places(sentinels))
             }
+            Address::Cluster { seeds, .. } => format!("the Cluster at {}", places(seeds)),
             Address::Unix(path) => path.display().to_string(),
         }
     }

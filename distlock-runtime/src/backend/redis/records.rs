@@ -1,6 +1,7 @@
 //! Idempotency records: a hash each, every transition one script.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -8,9 +9,9 @@ use bytes::Bytes;
 use redis::Value;
 
 use super::calls::milliseconds;
-use super::locks::renewals;
+use super::connection::Lane;
 use super::wakeups::{jittered, pause};
-use super::{RedisBackend, error, script};
+use super::{RedisBackend, error, script, slot};
 use crate::backend::{
     BackendError, Charge, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Purged, Record, RecordFilter,
     RecordInfo, RecordKey, RecordLease, RecordNote, RecordScope, RecordState, RecordStore, Renewal,
@@ -29,7 +30,7 @@ const WATCHERS: usize = 32;
 impl RecordStore for RedisBackend {
     async fn claim(&self, claim: &Claim) -> Result<ClaimOutcome, BackendError> {
         match &self.standby {
-            None => self.claim_record(claim).await,
+            None => Ok(self.claim_record(claim).await?.0),
             Some(standby) => Box::pin(self.claim_kept(standby, claim)).await,
         }
     }
@@ -49,30 +50,28 @@ impl RecordStore for RedisBackend {
     }
 
     async fn renew_claims(&self, leases: &[RecordLease]) -> Vec<Renewal> {
-        let mut outcomes = Vec::with_capacity(leases.len());
-        for chunk in leases.chunks(RENEWALS) {
-            let renewed = self
-                .connections
-                .run(&script::RECORD_RENEW, || {
-                    let mut call = script::RECORD_RENEW.call(chunk.len(), 3 * chunk.len(), 192 * chunk.len());
-                    for lease in chunk {
-                        call.arg(self.namespace.record(&lease.key));
-                    }
-                    for lease in chunk {
-                        call.arg(lease.owner.to_hex());
-                    }
-                    for lease in chunk {
-                        call.arg(lease.fence.get());
-                    }
-                    for lease in chunk {
-                        call.arg(lease.ttl.as_millis());
-                    }
-                    call
-                })
-                .await;
-            outcomes.extend(renewals(chunk.len(), "renewing claims", renewed));
-        }
-        outcomes
+        let slot = |index: usize| slot::of_key(self.namespace.record(&leases[index].key).as_bytes());
+        let groups = self.groups(0..leases.len(), RENEWALS, slot);
+        let build = |group: &[usize]| {
+            let claims = || group.iter().map(|index| &leases[*index]);
+            let mut call = script::RECORD_RENEW.call(group.len(), 3 * group.len(), 192 * group.len());
+            for lease in claims() {
+                call.arg(self.namespace.record(&lease.key));
+            }
+            for lease in claims() {
+                call.arg(lease.owner.to_hex());
+            }
+            for lease in claims() {
+                call.arg(lease.fence.get());
+            }
+            for lease in claims() {
+                call.arg(lease.ttl.as_millis());
+            }
+            call
+        };
+        let mut outcomes = self.renew_groups(&script::RECORD_RENEW, groups, &build).await;
+        outcomes.sort_unstable_by_key(|(index, _)| *index);
+        outcomes.into_iter().map(|(_, renewal)| renewal).collect()
     }
 
     async fn settle(&self, lease: &RecordLease, settlement: &Settlement) -> Result<Settled, BackendError> {
@@ -156,7 +155,11 @@ impl RecordStore for RedisBackend {
 }
 
 impl RedisBackend {
-    pub(super) async fn claim_record(&self, claim: &Claim) -> Result<ClaimOutcome, BackendError> {
+    /// With the connection that answered.
+    pub(super) async fn claim_record(
+        &self,
+        claim: &Claim,
+    ) -> Result<(ClaimOutcome, Arc<Lane>), BackendError> {
         let record = self.namespace.record(&claim.key);
         let counter = self.namespace.record_counter(&record);
         let owner = claim.owner.to_hex();
@@ -179,7 +182,8 @@ impl RedisBackend {
             && let [Value::Int(1), Value::Int(fence), Value::Int(taken_over)] = parts[..]
         {
             let fence = FencingToken::new(fence.unsigned_abs());
-            return Ok(ClaimOutcome::Claimed { sent: reply.sent, fence, taken_over: taken_over == 1 });
+            let outcome = ClaimOutcome::Claimed { sent: reply.sent, fence, taken_over: taken_over == 1 };
+            return Ok((outcome, reply.lane));
         }
         if reply.value == Value::Int(-1) {
             return Err(BackendError::refused(
@@ -187,7 +191,7 @@ impl RedisBackend {
                 "this claim was withdrawn before; claim anew",
             ));
         }
-        present("claim", reply.value).map(ClaimOutcome::Present)
+        Ok((ClaimOutcome::Present(present("claim", reply.value)?), reply.lane))
     }
 }
 
@@ -221,9 +225,9 @@ impl RedisBackend {
             .connections
             .run(&script::RECORD_LOOK_UP, || {
                 let mut call = script::RECORD_LOOK_UP.call(1, 2, 192);
-                call.arg(&record).arg(&self.channel);
-                // Without a subscription there is nobody to tell.
-                call.arg(if self.wakeups.is_listening() { WATCHERS } else { 0 });
+                call.arg(&record);
+                self.told_by(&mut call, slot::of_key(record.as_bytes()));
+                call.arg(WATCHERS);
                 call
             })
             .await?;

@@ -1,9 +1,9 @@
-//! Options of servers with replicas: Sentinels that know the primary, and what of a failover must be survived.
+//! Options of servers with replicas: Sentinels that know the primary, a Cluster, and what of a failover must be survived.
 
 use std::time::Duration;
 
 use super::options::{Address, RedisOptions, config};
-use crate::backend::BackendError;
+use crate::backend::{BackendError, Guarantees, Promise};
 
 /// Confirmations that take longer would hold up the connection too long.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -60,6 +60,22 @@ impl RedisOptions {
         Self::at(Address::Sentinel { sentinels, name: primary.into(), tls: false })
     }
 
+    /// The Cluster that these servers, or some of them, belong to. The others are found through them. Credentials, TLS and certificates
+    /// are those of all servers.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use distlock::backend::redis::RedisOptions;
+    /// let seeds = ["a", "b"].map(|host| (host, RedisOptions::DEFAULT_PORT));
+    /// let options = RedisOptions::cluster(seeds).password("secret").min_replicas(1);
+    /// assert_eq!(options, RedisOptions::from_url("redis+cluster://:secret@a,b?min_replicas=1").unwrap());
+    /// ```
+    #[must_use]
+    pub fn cluster<H: Into<String>>(seeds: impl IntoIterator<Item = (H, u16)>) -> Self {
+        let seeds = seeds.into_iter().map(|(host, port)| (host.into(), port)).collect();
+        Self::at(Address::Cluster { seeds, tls: false })
+    }
+
     /// The Sentinels' own ACL user.
     #[must_use]
     pub fn sentinel_username(mut self, name: impl Into<String>) -> Self {
@@ -98,27 +114,40 @@ impl RedisOptions {
     }
 
     /// Whether every lease that was granted before a failover counts as lost from the next renewal on, also if the replica that took over has
-    /// it. Needs the right to `INFO`. Off unless set.
+    /// it. Needs the right to `INFO`. Off unless set; not for a Cluster, where leases also change their server when slots are moved.
     #[must_use]
     pub fn strict_failover(mut self, strict: bool) -> Self {
         self.replication.strict_failover = strict;
         self
     }
 
-    pub(super) fn has_sentinels(&self) -> bool {
-        matches!(self.address, Address::Sentinel { .. })
+    /// What such a store promises.
+    pub(super) fn guarantees(&self) -> Guarantees {
+        use Promise::{Fenced, Holds, NotApplicable, Violated};
+        let fails_over =
+            [Violated, Fenced, Holds, Violated, Violated, Violated, Violated, Violated, Violated];
+        match self.address {
+            Address::Sentinel { .. } => Guarantees::new("Redis with Sentinel", fails_over),
+            Address::Cluster { .. } => Guarantees::new("Redis Cluster", fails_over),
+            Address::Tcp { .. } | Address::Unix(_) => Guarantees::new(
+                "Redis, one node",
+                [Violated, Fenced, Holds, Holds, Violated, Violated, NotApplicable, Violated, Violated],
+            ),
+        }
     }
 
     /// Whether another server may go on with an older state than this one's.
     pub(super) fn may_fail_over(&self) -> bool {
-        self.has_sentinels() || self.replication.min_replicas > 0 || self.replication.strict_failover
+        let has_replicas = matches!(self.address, Address::Sentinel { .. } | Address::Cluster { .. });
+        has_replicas || self.replication.min_replicas > 0 || self.replication.strict_failover
     }
 
     /// Something that is chosen and concerns replicas and failovers, by its name.
     pub(in crate::backend) fn about_replicas(&self) -> Option<&'static str> {
         let Replication { min_replicas, replica_timeout, strict_failover } = &self.replication;
         let chosen = [
-            (self.has_sentinels(), "a primary that Sentinels watch"),
+            (matches!(self.address, Address::Sentinel { .. }), "a primary that Sentinels watch"),
+            (matches!(self.address, Address::Cluster { .. }), "a Cluster"),
             (*min_replicas > 0, "min_replicas"),
             (*replica_timeout != Self::DEFAULT_REPLICA_TIMEOUT, "replica_timeout"),
             (*strict_failover, "strict_failover"),
@@ -131,28 +160,47 @@ impl RedisOptions {
         if limit < Duration::from_millis(1) || limit > LONGEST {
             return Err(config("replica_timeout is 1ms to 1s"));
         }
-        let Address::Sentinel { sentinels, name, .. } = &self.address else {
-            if self.sentinel != SentinelOptions::default() {
+        let (sentinels, name) = match &self.address {
+            Address::Sentinel { sentinels, name, .. } => (sentinels, name),
+            _ if self.sentinel != SentinelOptions::default() => {
                 return Err(config("Sentinels' credentials need Sentinels: use redis+sentinel://"));
             }
-            return Ok(());
+            Address::Cluster { seeds, .. } => return self.check_cluster(seeds),
+            Address::Tcp { .. } | Address::Unix(_) => return Ok(()),
         };
         if name.is_empty() {
             return Err(config(
                 "the name of the primary is missing: write redis+sentinel://host,host,host/name-of-the-primary",
             ));
         }
-        if sentinels.is_empty() || sentinels.iter().any(|(host, _)| host.is_empty()) {
-            return Err(config("the host of a Sentinel is missing"));
-        }
-        for (index, (host, port)) in sentinels.iter().enumerate() {
-            if sentinels[..index].contains(&(host.clone(), *port)) {
-                return Err(config(format!("the Sentinel {host}:{port} is given twice")));
-            }
-        }
+        check_hosts("Sentinel", sentinels)?;
         if self.sentinel.username.is_some() && self.sentinel.password.is_none() {
             return Err(config("sentinel_user without sentinel_password"));
         }
         Ok(())
     }
+
+    fn check_cluster(&self, seeds: &[(String, u16)]) -> Result<(), BackendError> {
+        if self.database != 0 {
+            return Err(config("a Cluster has only database 0"));
+        }
+        if self.replication.strict_failover {
+            return Err(config(
+                "strict_failover isn't for a Cluster, where leases also change their server when slots are moved",
+            ));
+        }
+        check_hosts("server", seeds)
+    }
+}
+
+fn check_hosts(what: &str, hosts: &[(String, u16)]) -> Result<(), BackendError> {
+    if hosts.is_empty() || hosts.iter().any(|(host, _)| host.is_empty()) {
+        return Err(config(format!("the host of a {what} is missing")));
+    }
+    for (index, (host, port)) in hosts.iter().enumerate() {
+        if hosts[..index].contains(&(host.clone(), *port)) {
+            return Err(config(format!("the {what} {host}:{port} is given twice")));
+        }
+    }
+    Ok(())
 }

@@ -67,38 +67,46 @@ macro_rules! drawing {
 
 pub(super) static ACQUIRE: Drawing = drawing!("acquire": "take", "acquire");
 pub(super) static ACQUIRE_ALL: Drawing = drawing!("acquire_all": "acquire_all");
-pub(super) static CANCEL: Script = script!("cancel": "line", "queue", "hand_on", "bury", "cancel");
-pub(super) static ENTER: Drawing = drawing!("enter": "take", "line", "queue", "enqueue", "enter");
-pub(super) static FAIR: Drawing = drawing!("fair": "line", "queue", "hand_on", "enqueue", "fair");
+pub(super) static CANCEL: Script = script!("cancel": "publish", "line", "queue", "hand_on", "bury", "cancel");
+pub(super) static ENTER: Drawing = drawing!("enter": "take", "publish", "line", "queue", "enqueue", "enter");
+pub(super) static FAIR: Drawing = drawing!("fair": "publish", "line", "queue", "hand_on", "enqueue", "fair");
 pub(super) static FORCE_RELEASE: Script =
-    script!("force_release": "line", "queue", "hand_on", "force_release");
+    script!("force_release": "publish", "line", "queue", "hand_on", "force_release");
 pub(super) static INSPECT: Script = script!("inspect": "queue", "inspect");
-pub(super) static LATCH_COUNT_DOWN: Script = script!("latch_count_down": "latch", "latch_count_down");
+pub(super) static LATCH_COUNT_DOWN: Script =
+    script!("latch_count_down": "publish", "latch", "latch_count_down");
 pub(super) static LATCH_LOOK: Script = script!("latch_look": "latch", "latch_look");
 pub(super) static RAISE: Script = script!("raise": "raise");
-pub(super) static RELEASE: Script = script!("release": "release", "line", "queue", "hand_on", "released");
+pub(super) static RELEASE: Script =
+    script!("release": "release", "publish", "line", "queue", "hand_on", "released");
 pub(super) static RENEW: Script = script!("renew": "renew");
 pub(super) static SHARE_ACQUIRE: Drawing =
-    drawing!("share_acquire": "carry", "line", "queue", "share", "share_acquire");
+    drawing!("share_acquire": "carry", "publish", "line", "queue", "share", "share_acquire");
 pub(super) static SHARE_CANCEL: Script =
-    script!("share_cancel": "line", "queue", "share", "bury", "share_cancel");
+    script!("share_cancel": "publish", "line", "queue", "share", "bury", "share_cancel");
 pub(super) static SHARE_CONVERT: Drawing =
-    drawing!("share_convert": "carry", "line", "queue", "share", "share_convert");
+    drawing!("share_convert": "carry", "publish", "line", "queue", "share", "share_convert");
 pub(super) static SHARE_FORCE_RELEASE: Script =
-    script!("share_force_release": "line", "queue", "share", "share_force_release");
-pub(super) static SHARE_INSPECT: Script = script!("share_inspect": "line", "queue", "share", "share_inspect");
-pub(super) static SHARE_RELEASE: Script = script!("share_release": "line", "queue", "share", "share_release");
+    script!("share_force_release": "publish", "line", "queue", "share", "share_force_release");
+pub(super) static SHARE_INSPECT: Script =
+    script!("share_inspect": "publish", "line", "queue", "share", "share_inspect");
+pub(super) static SHARE_RELEASE: Script =
+    script!("share_release": "publish", "line", "queue", "share", "share_release");
 pub(super) static SHARE_RENEW: Script = script!("share_renew": "queue", "share_renew");
-pub(super) static SHARE_RESIZE: Script = script!("share_resize": "line", "queue", "share", "share_resize");
+pub(super) static SHARE_RESIZE: Script =
+    script!("share_resize": "publish", "line", "queue", "share", "share_resize");
 pub(super) static WAIT_HOLDERS: Script = script!("wait_holders": "queue", "wait_holders");
 pub(super) static WAIT_PUBLISH: Script = script!("wait_publish": "queue", "wait_publish");
-pub(super) static QUOTA_CHARGE: Script = script!("quota_charge": "record", "quota", "quota_charge");
-pub(super) static QUOTA_RESERVE: Script = script!("quota_reserve": "record", "quota", "quota_reserve");
-pub(super) static RECORD_CLAIM: Drawing = drawing!("record_claim": "record", "record_claim");
-pub(super) static RECORD_LIST: Script = script!("record_list": "record", "record_list");
-pub(super) static RECORD_LOOK_UP: Script = script!("record_look_up": "record", "record_look_up");
-pub(super) static RECORD_RENEW: Script = script!("record_renew": "record", "record_renew");
-pub(super) static RECORD_PURGE: Script = script!("record_purge": "record", "record_purge");
-pub(super) static RECORD_RESOLVE: Script = script!("record_resolve": "record", "record_resolve");
-pub(super) static RECORD_SETTLE: Script = script!("record_settle": "record", "record_settle");
-pub(super) static RECORD_WITHDRAW: Script = script!("record_withdraw": "record", "record_withdraw");
+pub(super) static QUOTA_CHARGE: Script =
+    script!("quota_charge": "publish", "record", "quota", "quota_charge");
+pub(super) static QUOTA_RESERVE: Script =
+    script!("quota_reserve": "publish", "record", "quota", "quota_reserve");
+pub(super) static RECORD_CLAIM: Drawing = drawing!("record_claim": "publish", "record", "record_claim");
+pub(super) static RECORD_LIST: Script = script!("record_list": "publish", "record", "record_list");
+pub(super) static RECORD_LOOK_UP: Script = script!("record_look_up": "publish", "record", "record_look_up");
+pub(super) static RECORD_RENEW: Script = script!("record_renew": "publish", "record", "record_renew");
+pub(super) static RECORD_PURGE: Script = script!("record_purge": "publish", "record", "record_purge");
+pub(super) static RECORD_RESOLVE: Script = script!("record_resolve": "publish", "record", "record_resolve");
+pub(super) static RECORD_SETTLE: Script = script!("record_settle": "publish", "record", "record_settle");
+pub(super) static RECORD_WITHDRAW: Script =
+    script!("record_withdraw": "publish", "record", "record_withdraw");

@@ -1,41 +1,20 @@
 //! `redis+sentinel://` URLs.
 
-use std::borrow::Cow;
-
-use super::options::{Address, RedisOptions, config};
-use super::url::{self, decoded};
+use super::options::{Address, RedisOptions};
+use super::several::{Several, switch};
+use super::url::decoded;
 use crate::backend::BackendError;
 
 pub(super) const SCHEME: &str = "redis+sentinel://";
 /// What only this form takes.
 const OWN: &[&str] = &["sentinel_password", "sentinel_tls", "sentinel_user", "tls"];
 
-/// The parts that one server's URL has too are read as such a URL, once for each Sentinel.
 pub(super) fn parse(text: &str) -> Result<RedisOptions, BackendError> {
-    let rest = text.strip_prefix(SCHEME).unwrap_or_default();
-    if rest.contains('#') {
-        return Err(config("a redis URL takes nothing behind '#'; percent-encode it in user and password"));
-    }
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let (credentials, hosts) = match authority.rsplit_once('@') {
-        Some((credentials, hosts)) => (format!("{credentials}@"), hosts),
-        None => (String::new(), authority),
-    };
-    let (name, database) = path.split_once('/').unwrap_or((path, ""));
-    let (own, others) = split(query)?;
-    let (mut common, mut sentinels) = (None, Vec::new());
-    for host in hosts.split(',') {
-        let port =
-            if has_port(host) { String::new() } else { format!(":{}", RedisOptions::DEFAULT_SENTINEL_PORT) };
-        let one = url::parse_with(&format!("redis://{credentials}{host}{port}/{database}?{others}"), OWN)?;
-        let Address::Tcp { host, port, .. } = one.address.clone() else {
-            return Err(config("the host of a Sentinel is missing"));
-        };
-        sentinels.push((host, port));
-        common = Some(one);
-    }
-    let Some(mut options) = common else { return Err(config("the host of a Sentinel is missing")) };
+    let Several { hosts: sentinels, path, own, mut options } =
+        Several::read(text, SCHEME, RedisOptions::DEFAULT_SENTINEL_PORT, OWN, |path| {
+            path.split_once('/').map_or("", |(_, database)| database)
+        })?;
+    let (name, _) = path.split_once('/').unwrap_or((path, ""));
     let name = decoded("name of the primary", name)?.into_owned();
     options.address = Address::Sentinel { sentinels, name, tls: false };
     for (parameter, value) in own {
@@ -52,39 +31,6 @@ pub(super) fn parse(text: &str) -> Result<RedisOptions, BackendError> {
     }
     options.check_replication()?;
     Ok(options)
-}
-
-type Pairs<'a> = Vec<(&'static str, Cow<'a, str>)>;
-
-/// What this form alone has, and the rest of the query.
-fn split(query: &str) -> Result<(Pairs<'_>, String), BackendError> {
-    let (mut own, mut others) = (Pairs::new(), Vec::new());
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let Some(known) = OWN.iter().find(|known| **known == name) else {
-            others.push(pair);
-            continue;
-        };
-        if own.iter().any(|(name, _)| name == known) {
-            return Err(config(format!("the parameter \"{known}\" stands twice in the redis URL")));
-        }
-        own.push((*known, decoded(known, value)?));
-    }
-    Ok((own, others.join("&")))
-}
-
-/// `[::1]` has none, whatever its colons say.
-fn has_port(host: &str) -> bool {
-    host.rsplit(']').next().unwrap_or_default().contains(':')
-}
-
-/// `on` or `off`.
-pub(super) fn switch(name: &str, value: &str) -> Result<bool, BackendError> {
-    match value {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err(config(format!("{name} is on or off in the redis URL"))),
-    }
 }
 
 #[cfg(test)]

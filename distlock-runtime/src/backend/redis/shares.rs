@@ -1,13 +1,16 @@
 //! Locks that are held in shares: read/write locks, semaphores, and locks of explicit owners. One set of scripts serves both: each holder has its own
 //! weight and deadline, and nobody is passed by.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
 
 use super::calls::{NAMES, claim, longest_queue, milliseconds};
+use super::connection::Lane;
 use super::keys::LockNames;
 use super::locks::attempted;
+use super::script::Script;
 use super::{RedisBackend, error, script, value};
 use crate::backend::{
     AcquireRequest, Attempt, BackendError, BackendErrorKind, HolderState, Kind, LeaseHandle, LockState, Mode,
@@ -20,11 +23,12 @@ const TAKEN_AWAY: u32 = 500;
 impl RedisBackend {
     pub(super) fn share_call(&self, request: &AcquireRequest, owner: &str) -> Cmd {
         let names = self.namespace.lock(&request.key);
-        let mut call = self.drawing(&script::SHARE_ACQUIRE).call(6, 11, 2 * NAMES);
+        let mut call = self.share_script(self.drawing(&script::SHARE_ACQUIRE), 6, 11);
         base(&names, &mut call);
         names.counter(&mut call);
         names.tombstones(&mut call);
         names.waiters(&mut call);
+        self.whole(&names, &mut call);
         let kind = request.mode.kind();
         call.arg(match kind {
             Kind::ReadWrite => "rw",
@@ -33,7 +37,9 @@ impl RedisBackend {
         });
         call.arg(kind.capacity()).arg(request.mode.weight()).arg(owner).arg(&self.label);
         call.arg(request.ttl.as_millis()).arg(to_draw(request.mode, request.tokens));
-        call.arg(claim(request.ttl)).arg(self.told_by()).arg(longest_queue(request));
+        call.arg(claim(request.ttl));
+        self.told_by(&mut call, names.slot());
+        call.arg(longest_queue(request));
         if let Mode::Owned { owner } = request.mode {
             call.arg(owner.to_hex());
         }
@@ -42,8 +48,9 @@ impl RedisBackend {
 
     pub(super) fn release_share_call(&self, lease: &LeaseHandle, owner: &str, keep: Option<Duration>) -> Cmd {
         let names = self.namespace.lock(&lease.key);
-        let mut call = script::SHARE_RELEASE.call(3, 2, NAMES);
+        let mut call = self.share_script(&script::SHARE_RELEASE, 3, 2);
         base(&names, &mut call);
+        self.whole(&names, &mut call);
         call.arg(owner);
         if let Some(keep) = keep.filter(|keep| !keep.is_zero()) {
             call.arg(milliseconds(keep));
@@ -53,13 +60,15 @@ impl RedisBackend {
 
     pub(super) fn cancel_share_call(&self, request: &AcquireRequest, owner: &str, life: u64) -> Cmd {
         let names = self.namespace.lock(&request.key);
-        let mut call = script::SHARE_CANCEL.call(4, 2, NAMES);
+        let mut call = self.share_script(&script::SHARE_CANCEL, 4, 2);
         base(&names, &mut call);
         names.tombstones(&mut call);
+        self.whole(&names, &mut call);
         call.arg(owner).arg(life);
         call
     }
 
+    /// The scripts on shares that change nothing but ends need no such care.
     pub(super) fn renew_shares_call<'a>(
         &self,
         leases: impl ExactSizeIterator<Item = &'a LeaseHandle> + Clone,
@@ -80,7 +89,25 @@ impl RedisBackend {
         call
     }
 
-    pub(super) async fn change(&self, lease: &LeaseHandle, to: Mode) -> Result<Attempt, BackendError> {
+    /// The start of a call of a script that changes shares.
+    fn share_script(&self, script: &Script, keys: usize, arguments: usize) -> Cmd {
+        let keys = keys + usize::from(self.connections.cluster().is_some());
+        script.call(keys, arguments, 2 * NAMES)
+    }
+
+    /// The last key of such a call, where a slot may be on its way from server to server: these scripts remove keys and make them
+    /// anew, which half-way is refused in their midst. So they are refused as a whole.
+    fn whole(&self, names: &LockNames<'_>, call: &mut Cmd) {
+        if self.connections.cluster().is_some() {
+            names.never(call);
+        }
+    }
+
+    pub(super) async fn change(
+        &self,
+        lease: &LeaseHandle,
+        to: Mode,
+    ) -> Result<(Attempt, Arc<Lane>), BackendError> {
         if !matches!(to, Mode::Read | Mode::Write) {
             return Err(BackendError::refused(
                 BackendErrorKind::Unsupported,
@@ -92,9 +119,10 @@ impl RedisBackend {
             .connections
             .run(self.drawing(&script::SHARE_CONVERT), || {
                 let names = self.namespace.lock(&lease.key);
-                let mut call = self.drawing(&script::SHARE_CONVERT).call(4, 4, NAMES);
+                let mut call = self.share_script(self.drawing(&script::SHARE_CONVERT), 4, 4);
                 base(&names, &mut call);
                 names.counter(&mut call);
+                self.whole(&names, &mut call);
                 call.arg(&owner).arg(to.weight()).arg(lease.ttl.as_millis()).arg(to_draw(to, 1));
                 call
             })
@@ -106,8 +134,10 @@ impl RedisBackend {
         let reply = self
             .connections
             .run(&script::SHARE_RESIZE, || {
-                let mut call = script::SHARE_RESIZE.call(3, 1, NAMES);
-                base(&self.namespace.lock(key), &mut call);
+                let names = self.namespace.lock(key);
+                let mut call = self.share_script(&script::SHARE_RESIZE, 3, 1);
+                base(&names, &mut call);
+                self.whole(&names, &mut call);
                 call.arg(limit);
                 call
             })
@@ -141,8 +171,10 @@ impl RedisBackend {
             let reply = self
                 .connections
                 .run(&script::SHARE_FORCE_RELEASE, || {
-                    let mut call = script::SHARE_FORCE_RELEASE.call(3, 1, NAMES);
-                    base(&self.namespace.lock(key), &mut call);
+                    let names = self.namespace.lock(key);
+                    let mut call = self.share_script(&script::SHARE_FORCE_RELEASE, 3, 1);
+                    base(&names, &mut call);
+                    self.whole(&names, &mut call);
                     call.arg(TAKEN_AWAY);
                     call
                 })

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use crc::{CRC_16_XMODEM, Crc};
 
 /// How many slots a cluster has.
-const SLOTS: usize = 16_384;
+pub(super) const SLOTS: usize = 16_384;
 const CRC16: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
 /// The slot of the key `prefix` + `key`, by Redis' rule: what stands between the first `{` and the next `}` is hashed,
@@ -23,6 +23,16 @@ pub(super) fn slot(prefix: &str, key: &str) -> u16 {
         }
     }
     digest.finalize() % SLOTS as u16
+}
+
+/// The slot of a whole key.
+pub(super) fn of_key(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let behind = &key[open + 1..];
+        let close = behind.iter().position(|byte| *byte == b'}')?;
+        (close > 0).then(|| &behind[..close])
+    });
+    CRC16.checksum(tag.unwrap_or(key)) % SLOTS as u16
 }
 
 /// The tag of a slot: the first text, counting `0`, `1` … `9`, `a` … `z`, `00`, `01` …, that hashes to it. As bytes, since
@@ -88,6 +98,9 @@ mod tests {
         assert_eq!(slot("", "foo"), 12182);
         assert_eq!(slot("", "{user1000}.following"), slot("", "user1000"));
         assert_eq!(slot("", "foo{}{bar}"), 8363);
+        for key in ["", "foo", "foo{}{bar}", "foo{{bar}}zap", "{user1000}.following", "a}{b", "{x"] {
+            assert_eq!(of_key(key.as_bytes()), slot("", key), "{key}");
+        }
         assert_eq!(slot("", "foo{{bar}}zap"), slot("", "{bar"));
         assert_eq!(slot("", "foo{bar}{zap}"), slot("", "bar"));
         assert_eq!(slot("distlock:", "a"), slot("", "distlock:a"));

@@ -46,9 +46,7 @@ impl RedisBackend {
         standby: &Standby,
         request: &AcquireRequest,
     ) -> Result<Attempt, BackendError> {
-        // As long as this connection lives, it is the one that everything of this runtime goes over.
-        let lane = self.connections.lane().await?;
-        let attempt = self.attempt(request).await?;
+        let (attempt, lane) = self.attempt(request).await?;
         if matches!(attempt, Attempt::Granted(_)) {
             self.keep(standby, &lane, std::slice::from_ref(request)).await?;
         }
@@ -60,9 +58,8 @@ impl RedisBackend {
         standby: &Standby,
         requests: &[AcquireRequest],
     ) -> Result<AttemptAll, BackendError> {
-        let lane = self.connections.lane().await?;
-        let attempt = self.attempt_all(requests).await?;
-        if matches!(attempt, AttemptAll::Granted(_)) {
+        let (attempt, lane) = self.attempt_all(requests).await?;
+        if let (AttemptAll::Granted(_), Some(lane)) = (&attempt, lane) {
             self.keep(standby, &lane, requests).await?;
         }
         Ok(attempt)
@@ -75,15 +72,14 @@ impl RedisBackend {
         lease: &LeaseHandle,
         to: Mode,
     ) -> Result<Attempt, BackendError> {
-        let lane = self.connections.lane().await?;
-        let attempt = self.change(lease, to).await?;
+        let (attempt, lane) = self.change(lease, to).await?;
         if to == Mode::Write
             && matches!(attempt, Attempt::Granted(_))
             && let Err(failure) = self.confirmed(standby, &lane).await
         {
             let back = LeaseHandle { mode: to, ..lease.clone() };
             return Err(match self.change(&back, lease.mode).await {
-                Ok(Attempt::Granted(_)) => failure,
+                Ok((Attempt::Granted(_), _)) => failure,
                 _ => failure.with_open_outcome(),
             });
         }
@@ -160,13 +156,15 @@ impl RedisBackend {
 
     /// The server's history at this moment. A connection that began in another is of no use: its grants would count for that one.
     async fn history(&self) -> Result<String, BackendError> {
-        let lane = self.connections.lane().await?;
+        // A Cluster has no strict mode, so there is one.
+        let nodes = self.connections.nodes().await?;
+        let lane = nodes[0].lane().await?;
         let asked = || {
             let mut info = redis::cmd("INFO");
             info.arg("replication");
             info
         };
-        let history = replication_id(self.connections.command("renew", asked).await?)?;
+        let history = replication_id(nodes[0].command("renew", asked).await?)?;
         if lane.history().is_some_and(|begun| begun != history) {
             lane.retire();
         }
@@ -181,8 +179,7 @@ impl RedisBackend {
         standby: &Standby,
         claim: &Claim,
     ) -> Result<ClaimOutcome, BackendError> {
-        let lane = self.connections.lane().await?;
-        let outcome = self.claim_record(claim).await?;
+        let (outcome, lane) = self.claim_record(claim).await?;
         if matches!(outcome, ClaimOutcome::Claimed { .. })
             && let Err(failure) = self.confirmed(standby, &lane).await
         {

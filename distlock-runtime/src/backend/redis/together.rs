@@ -1,9 +1,11 @@
 //! Several exclusive locks in one step.
 
+use std::sync::Arc;
+
 use redis::{Cmd, Value};
 
 use super::calls::NAMES;
-use super::connection::Reply;
+use super::connection::{Lane, Reply};
 use super::{RedisBackend, error, script, value};
 use crate::backend::{AcquireRequest, AttemptAll, BackendError, BackendErrorKind, Blocked, Grant, Mode};
 use crate::token::FencingToken;
@@ -12,17 +14,27 @@ use crate::token::FencingToken;
 const TOGETHER: usize = 200;
 
 impl RedisBackend {
-    pub(super) async fn attempt_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll, BackendError> {
+    /// With the connection that answered, if one was asked.
+    pub(super) async fn attempt_all(
+        &self,
+        requests: &[AcquireRequest],
+    ) -> Result<(AttemptAll, Option<Arc<Lane>>), BackendError> {
         // One server has every key; where keys are spread over servers, only those of one slot go together.
         let plain = |request: &AcquireRequest| request.mode == Mode::Exclusive && !request.fair;
-        if requests.is_empty() || requests.len() > TOGETHER || !requests.iter().all(plain) {
-            return Ok(AttemptAll::Apart);
+        let slot = |request: &AcquireRequest| self.namespace.lock(&request.key).slot();
+        let spread = || {
+            self.connections.cluster().is_some()
+                && requests.iter().any(|request| slot(request) != slot(&requests[0]))
+        };
+        if requests.is_empty() || requests.len() > TOGETHER || !requests.iter().all(plain) || spread() {
+            return Ok((AttemptAll::Apart, None));
         }
         let reply = self
             .connections
             .run(self.drawing(&script::ACQUIRE_ALL), || self.acquire_all_call(requests))
             .await?;
-        answered(requests, reply)
+        let lane = Arc::clone(&reply.lane);
+        Ok((answered(requests, reply)?, Some(lane)))
     }
 
     fn acquire_all_call(&self, requests: &[AcquireRequest]) -> Cmd {
@@ -47,7 +59,10 @@ impl RedisBackend {
     }
 }
 
-fn answered(requests: &[AcquireRequest], Reply { sent, value }: Reply) -> Result<AttemptAll, BackendError> {
+fn answered(
+    requests: &[AcquireRequest],
+    Reply { sent, value, .. }: Reply,
+) -> Result<AttemptAll, BackendError> {
     let unexpected = |value: &Value| error::unexpected("acquire", value);
     let parts = match &value {
         Value::Int(-1) => {

@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 use url::{Host, Url};
 
 use super::options::{RedisOptions, config};
-use super::sentinel_url::switch;
+use super::several::switch;
 use crate::backend::BackendError;
 
 /// What every form takes.
@@ -29,7 +29,7 @@ pub(super) fn parse_with(text: &str, elsewhere: &[&'static str]) -> Result<Redis
     // The text may hold a password: it is never quoted in an error.
     if authority(text).contains(',') {
         return Err(config(
-            "the redis URL names several servers; use redis+sentinel:// or redlock:// for that",
+            "the redis URL names several servers; use redis+sentinel://, redis+cluster:// or redlock:// for that",
         ));
     }
     let url = Url::parse(text).map_err(|error| match error {
@@ -42,7 +42,7 @@ pub(super) fn parse_with(text: &str, elsewhere: &[&'static str]) -> Result<Redis
         "redis+unix" => socket(&url)?,
         other => {
             return Err(config(format!(
-                "{other}:// is not a redis URL; known: redis://, rediss://, redis+unix://, redis+sentinel://"
+                "{other}:// is not a redis URL; known: redis://, rediss://, redis+unix://, redis+sentinel://, redis+cluster://"
             )));
         }
     };

@@ -271,8 +271,9 @@ impl Dialer {
             let (handle, retirement) = (Arc::clone(handle), Arc::clone(&retirement));
             config = config.set_push_sender(move |push: PushInfo| -> Result<(), redis::aio::SendError> {
                 match push.kind {
-                    PushKind::Message => handle(&push.data),
-                    PushKind::Disconnection => retirement.announce(),
+                    PushKind::Message | PushKind::SMessage => handle(&push.data),
+                    // The channel's slot is another server's now.
+                    PushKind::Disconnection | PushKind::SUnsubscribe => retirement.announce(),
                     _ => {}
                 }
                 Ok(())

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 
-use super::Connections;
+use super::node::Node;
 use super::primary::{Address, Sentinels, where_is};
 
 /// The pause between two looks, more or less.
@@ -14,10 +14,10 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How long one look may take.
 const LIMIT: Duration = Duration::from_secs(2);
 
-impl Connections {
+impl Node {
     /// Retires connections to servers that aren't the primary any more, for as long as it is polled. Ends at once without Sentinels.
-    pub(in super::super) async fn follow(&self) {
-        let Some(sentinels) = self.dialer.sentinels() else { return };
+    pub(super) async fn follow(&self) {
+        let Some(sentinels) = self.dialer().sentinels() else { return };
         let mut watch = Watch { sentinels, connection: None };
         let mut newest: Option<u64> = None;
         loop {
@@ -33,11 +33,9 @@ impl Connections {
     }
 
     fn leave_all_but(&self, place: &str) {
-        for (_, slot) in self.slots.load().iter() {
-            if let Some(lane) = slot.live().filter(|lane| lane.place().is_some_and(|other| other != place)) {
-                tracing::info!(primary = place, "another redis is the primary now");
-                lane.retire();
-            }
+        for lane in self.lanes().filter(|lane| lane.place().is_some_and(|other| other != place)) {
+            tracing::info!(primary = place, "another redis is the primary now");
+            lane.retire();
         }
     }
 }

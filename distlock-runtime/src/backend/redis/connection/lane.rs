@@ -38,6 +38,11 @@ impl Request {
     pub(super) fn attempt(owner: OwnerToken, [first, second]: [Cmd; 2]) -> Self {
         Self { first, second: Some(second), owner: Some(owner) }
     }
+
+    /// To a server that is about to get the slot of this command from another.
+    pub(super) fn asking(command: Cmd) -> Self {
+        [redis::cmd("ASKING"), command].into()
+    }
 }
 
 impl From<Cmd> for Request {
@@ -154,6 +159,17 @@ impl Lane {
     /// Subscribes to a channel.
     pub(in super::super) async fn subscribe(&self, channel: &str) -> redis::RedisResult<()> {
         self.connection.clone().subscribe(channel).await
+    }
+
+    /// Subscribes to a channel in a slot of a Cluster. Only on a connection for pushes: when the slot goes to another server, the
+    /// server says so unasked, and the client library would take that for a reply.
+    pub(in super::super) async fn subscribe_shard(&self, channel: &str) -> redis::RedisResult<()> {
+        let mut subscribe = redis::cmd("SSUBSCRIBE");
+        subscribe.arg(channel);
+        match self.connection.clone().send_packed_command(&subscribe).await? {
+            Value::ServerError(failure) => Err(failure.into()),
+            _ => Ok(()),
+        }
     }
 
     /// New commands take another connection; those under way are given up.

@@ -1,8 +1,10 @@
-//! The connections: one per tokio runtime that calls, opened on first use, opened again when it broke or its runtime has
+//! The connections: one per server and tokio runtime that calls, opened on first use, opened again when it broke or its runtime has
 //! gone. Commands that are ready together leave together.
 //!
 //! | file | holds |
 //! |---|---|
+//! | `node` | the connections to one server |
+//! | `cluster/` | the servers of a Cluster, and which of them a command goes to |
 //! | `dial` | opening one connection |
 //! | `primary` | finding the primary through its Sentinels |
 //! | `follow` | noticing that another server is the primary now |
@@ -15,74 +17,97 @@
 
 mod batch;
 mod breaker;
+mod cluster;
 mod confirm;
 mod dial;
 mod follow;
 mod lane;
+mod node;
 mod primary;
 mod retirement;
 mod slot;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use redis::{Cmd, Value};
-use tokio::runtime::{Handle, Id};
 
-use breaker::Breaker;
-pub(super) use dial::{Dialer, PushHandler, Route, replication_id};
-use lane::SendError;
+pub(super) use cluster::{Cluster, Members};
+use dial::Dialer;
+pub(super) use dial::{PushHandler, Route, replication_id};
 pub(super) use lane::{Lane, Request};
+pub(super) use node::Node;
 pub(super) use primary::Sentinels;
-use slot::Slot;
 
 use super::error;
 use super::script::Script;
-use crate::backend::{BackendError, BackendErrorKind, PostedRelease};
+use crate::backend::{BackendError, PostedRelease};
 use crate::clock::{Clock, Moment};
 use crate::token::OwnerToken;
 
-/// How often a command is sent again that certainly wasn't run: its connection had gone before, or its script wasn't
-/// loaded yet.
-const RESENDS: u32 = 3;
+/// The way to a store.
+#[derive(Debug)]
+pub(super) enum Reach {
+    One(Route),
+    Spread(Box<Members>),
+}
 
 /// All connections of one backend.
 #[derive(Debug)]
-pub(super) struct Connections {
-    dialer: Arc<Dialer>,
-    breaker: Arc<Breaker>,
-    clock: Clock,
-    slots: ArcSwap<Vec<(Id, Arc<Slot>)>>,
-    /// Held while `slots` is changed.
-    changing: Mutex<()>,
+pub(super) enum Connections {
+    One(Arc<Node>),
+    Spread(Arc<Cluster>),
 }
 
-/// A reply, and when its command was handed over at the latest.
+/// A reply, when its command was handed over at the latest, and the connection on which it came.
 #[derive(Debug)]
 pub(super) struct Reply {
+    pub(super) lane: Arc<Lane>,
     pub(super) sent: Moment,
     pub(super) value: Value,
 }
 
 impl Connections {
-    pub(super) fn new(dialer: Dialer, clock: Clock) -> Self {
-        Self {
-            dialer: Arc::new(dialer),
-            breaker: Arc::new(Breaker::new(clock)),
-            clock,
-            slots: ArcSwap::default(),
-            changing: Mutex::new(()),
+    pub(super) fn new(reach: Reach, address: String, limit: Duration, clock: Clock, histories: bool) -> Self {
+        match reach {
+            Reach::One(route) => {
+                let dialer = Dialer::new(route, address, limit, clock, histories);
+                Self::One(Arc::new(Node::new(dialer, clock)))
+            }
+            Reach::Spread(members) => Self::Spread(Arc::new(Cluster::new(*members, address, limit, clock))),
         }
     }
 
-    /// Where the server is, without credentials.
+    /// Where the store is, without credentials.
     pub(super) fn address(&self) -> &str {
-        self.dialer.address()
+        match self {
+            Self::One(node) => node.address(),
+            Self::Spread(cluster) => cluster.address(),
+        }
     }
 
-    /// How many connections were opened so far.
+    /// How many connections were opened so far to the one server.
     pub(super) fn opened(&self) -> u64 {
-        self.dialer.opened()
+        match self {
+            Self::One(node) => node.opened(),
+            Self::Spread(_) => 0,
+        }
+    }
+
+    /// Whether keys are spread over servers, so that a call takes those of one slot only.
+    pub(super) fn cluster(&self) -> Option<&Arc<Cluster>> {
+        match self {
+            Self::One(_) => None,
+            Self::Spread(cluster) => Some(cluster),
+        }
+    }
+
+    /// The servers that take writes at present.
+    pub(super) async fn nodes(&self) -> Result<Vec<Arc<Node>>, BackendError> {
+        match self {
+            Self::One(node) => Ok(vec![Arc::clone(node)]),
+            Self::Spread(cluster) => cluster.primaries().await,
+        }
     }
 
     /// Runs a script. `build` makes the call anew for each time that it has to be sent.
@@ -91,40 +116,52 @@ impl Connections {
         script: &Script,
         build: impl Fn() -> Cmd + Send + Sync,
     ) -> Result<Reply, BackendError> {
-        let mut resends = RESENDS;
-        loop {
-            let (lane, sent, [value, _]) = self.exchange(script.name, || build().into()).await?;
-            let Value::ServerError(failure) = &value else { return Ok(Reply { sent, value }) };
-            if failure.code() == "NOSCRIPT" && resends > 0 {
-                resends -= 1;
-                Box::pin(load(&lane, script, sent)).await?;
-                continue;
-            }
-            return Err(refused(script.name, &lane, failure));
-        }
+        let reply = match self {
+            Self::One(node) => node.run(script, build, false).await?,
+            Self::Spread(cluster) => Box::pin(cluster.run(script.name, Some(script), &build, true)).await?,
+        };
+        checked(script.name, reply)
+    }
+
+    /// The same, and a slot that is on its way from server to server isn't waited for: some of the keys may be here and some
+    /// there.
+    pub(super) async fn run_now(
+        &self,
+        script: &Script,
+        build: impl Fn() -> Cmd + Send + Sync,
+    ) -> Result<Reply, BackendError> {
+        let reply = match self {
+            Self::One(node) => node.run(script, build, false).await?,
+            Self::Spread(cluster) => Box::pin(cluster.run(script.name, Some(script), &build, false)).await?,
+        };
+        checked(script.name, reply)
     }
 
     /// Two plain commands that are an attempt of this owner; they leave together and in order. An error reply to the first is
-    /// an error.
+    /// an error. Not for a Cluster.
     pub(super) async fn attempt(
         &self,
         owner: OwnerToken,
         build: impl Fn() -> [Cmd; 2] + Send + Sync,
-    ) -> Result<(Moment, [Value; 2]), BackendError> {
-        let (lane, sent, values) = self.exchange("acquire", || Request::attempt(owner, build())).await?;
-        match &values[0] {
-            Value::ServerError(failure) => Err(refused("acquire", &lane, failure)),
-            _ => Ok((sent, values)),
+    ) -> Result<(Reply, Value), BackendError> {
+        match self {
+            Self::One(node) => node.attempt(owner, build).await,
+            Self::Spread(_) => unreachable!("where a replica may take over, no attempt is plain"),
         }
     }
 
-    /// Two plain commands that leave together and in order, with their replies, which may be errors.
+    /// Two plain commands on one lock that leave together and in order, with their replies, which may be errors; of a Cluster also those
+    /// that say where the lock is now.
     pub(super) async fn two(
         &self,
         operation: &str,
         build: impl Fn() -> [Cmd; 2] + Send + Sync,
     ) -> Result<[Value; 2], BackendError> {
-        let (lane, _, values) = self.exchange(operation, || build().into()).await?;
+        let node = match self {
+            Self::One(node) => Arc::clone(node),
+            Self::Spread(cluster) => Box::pin(cluster.serving_call(&build()[0])).await?,
+        };
+        let (lane, _, values) = node.send(operation, || build().into()).await?;
         for value in &values {
             if let Value::ServerError(failure) = value
                 && error::wants_new_connection(failure)
@@ -137,110 +174,47 @@ impl Connections {
 
     /// Sends this behind every attempt of the owner whose caller went away before the reply, on the same connection.
     pub(super) fn follow_up(&self, owner: OwnerToken, build: impl Fn() -> Cmd) {
-        for (_, slot) in self.slots.load().iter() {
-            if let Some(lane) = slot.live().filter(|lane| lane.left_behind(owner)) {
-                lane.send_unheard(build());
-            }
+        if let Self::One(node) = self {
+            node.follow_up(owner, build);
         }
     }
 
-    /// Runs one plain command.
+    /// Runs one plain command on a key.
     pub(super) async fn command(
         &self,
         operation: &str,
         build: impl Fn() -> Cmd + Send + Sync,
     ) -> Result<Value, BackendError> {
-        let (lane, _, [value, _]) = self.exchange(operation, || build().into()).await?;
-        match &value {
-            Value::ServerError(failure) => Err(refused(operation, &lane, failure)),
-            _ => Ok(value),
-        }
-    }
-
-    /// Sends, if need be on a fresh connection, until there is a reply.
-    async fn exchange(
-        &self,
-        operation: &str,
-        build: impl Fn() -> Request + Send,
-    ) -> Result<(Arc<Lane>, Moment, [Value; 2]), BackendError> {
-        let mut resends = RESENDS;
-        loop {
-            let lane = self.lane().await?;
-            let sent = self.clock.now();
-            match lane.send(build(), sent).await {
-                Ok(values) => return Ok((lane, sent, values)),
-                Err(SendError::NotSent) if resends > 0 => resends -= 1,
-                Err(SendError::NotSent) => {
-                    return Err(BackendError::refused(
-                        BackendErrorKind::Unavailable,
-                        format!("redis at {} closes every connection at once", self.address()),
-                    ));
-                }
-                Err(SendError::Lost(why)) => {
-                    return Err(error::lost(operation, self.address(), why.as_ref()));
-                }
+        match self {
+            Self::One(node) => node.command(operation, build).await,
+            Self::Spread(cluster) => {
+                let reply = Box::pin(cluster.run(operation, None, &build, true)).await?;
+                Ok(checked(operation, reply)?.value)
             }
         }
     }
 
     /// Sends a release without waiting, in order with later calls of this runtime.
     pub(super) fn post(&self, request: Request, release: PostedRelease) -> Result<(), PostedRelease> {
-        let lane = Handle::try_current().ok().and_then(|runtime| self.find(runtime.id())?.live());
-        match lane {
-            Some(lane) => lane.post(request, release),
-            None => Err(release),
+        match self {
+            Self::One(node) => node.post(request, release),
+            Self::Spread(cluster) => cluster.post(request, release),
         }
     }
 
-    /// The live connection of the calling runtime.
-    pub(super) async fn lane(&self) -> Result<Arc<Lane>, BackendError> {
-        let runtime = Handle::try_current().map_err(|_| {
-            BackendError::refused(
-                BackendErrorKind::Unsupported,
-                "redis can only be used inside a tokio runtime",
-            )
-        })?;
-        let slot = self.find(runtime.id()).unwrap_or_else(|| self.add(runtime.id(), None));
-        match slot.live() {
-            Some(lane) => Ok(lane),
-            None => Box::pin(slot.lane(&self.dialer, &self.breaker, &runtime)).await,
+    /// Notices that other servers are the primaries now, for as long as it is polled.
+    pub(super) async fn follow(&self) {
+        match self {
+            Self::One(node) => node.follow().await,
+            Self::Spread(cluster) => cluster.follow().await,
         }
-    }
-
-    /// Makes the calling runtime the one that receives what the server pushes: its connection speaks RESP3 from now on.
-    pub(super) fn receive_pushes(&self, handler: PushHandler) {
-        self.add(Handle::current().id(), Some(handler));
-    }
-
-    fn find(&self, runtime: Id) -> Option<Arc<Slot>> {
-        let slots = self.slots.load();
-        slots.iter().find(|(id, _)| *id == runtime).map(|(_, slot)| Arc::clone(slot))
-    }
-
-    /// A slot for this runtime. Those of runtimes that have gone are dropped on this occasion.
-    fn add(&self, runtime: Id, pushes: Option<PushHandler>) -> Arc<Slot> {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        if pushes.is_none()
-            && let Some(slot) = self.find(runtime)
-        {
-            return slot;
-        }
-        let slot = Arc::new(Slot::new(pushes));
-        let mut slots = Vec::clone(&self.slots.load());
-        slots.retain(|(id, slot)| *id != runtime && slot.is_in_use());
-        slots.push((runtime, Arc::clone(&slot)));
-        self.slots.store(Arc::new(slots));
-        slot
     }
 }
 
-/// Makes the server know a script. A lost reply shows when the script is called again.
-async fn load(lane: &Lane, script: &Script, now: Moment) -> Result<(), BackendError> {
-    tracing::debug!(script = script.name, "loading a script that the server doesn't know");
-    match lane.send(script.load().into(), now).await {
-        Ok([Value::ServerError(failure), _]) => Err(error::reply("SCRIPT LOAD", &failure)),
-        _ => Ok(()),
-    }
+/// An error of the server is an error.
+fn checked(operation: &str, reply: Reply) -> Result<Reply, BackendError> {
+    let Value::ServerError(failure) = &reply.value else { return Ok(reply) };
+    Err(refused(operation, &reply.lane, failure))
 }
 
 fn refused(operation: &str, lane: &Lane, failure: &redis::ServerError) -> BackendError {

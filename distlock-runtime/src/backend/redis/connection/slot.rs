@@ -18,12 +18,13 @@ type Outcome = Option<Result<Arc<Lane>, BackendError>>;
 pub(super) struct Slot {
     lane: ArcSwapOption<Lane>,
     opening: Mutex<Option<watch::Receiver<Outcome>>>,
+    caller: Caller,
     pushes: Option<PushHandler>,
 }
 
 impl Slot {
-    pub(super) fn new(pushes: Option<PushHandler>) -> Self {
-        Self { lane: ArcSwapOption::empty(), opening: Mutex::new(None), pushes }
+    pub(super) fn new(caller: Caller, pushes: Option<PushHandler>) -> Self {
+        Self { lane: ArcSwapOption::empty(), opening: Mutex::new(None), caller, pushes }
     }
 
     /// The lane, if it works as far as we know.
@@ -75,8 +76,7 @@ impl Slot {
         if let Some(lane) = self.live() {
             return Ok(watch::channel(Some(Ok(lane))).1);
         }
-        // The background's connection is the one that receives pushes.
-        let caller = if self.pushes.is_some() { Caller::Background } else { Caller::Foreground };
+        let caller = self.caller;
         breaker.admit(caller)?;
         let (outcome, attempt) = watch::channel(None);
         *opening = Some(attempt.clone());

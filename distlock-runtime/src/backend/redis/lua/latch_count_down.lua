@@ -9,7 +9,7 @@ if left > 0 and not redis.call('hget', KEYS[1], ARGV[3]) then
   redis.call('hset', KEYS[1], 'k', 'latch', 'l', ARGV[1], 'c', digits(left), ARGV[3], ARGV[4])
   if left == 0 then
     redis.call('hdel', KEYS[1], 'w')
-    for channel in string.gmatch(channels, '%S+') do redis.pcall('publish', channel, ARGV[5]) end
+    for channel in string.gmatch(channels, '%S+') do publish(channel, ARGV[5]) end
   end
 end
 remember()

@@ -9,6 +9,6 @@ local function silent(live, now) return silent_from(live) <= now end
 -- Whether somebody heard that it is this owner's turn. Without the right to publish, nobody did.
 local function tell(channel, owner)
   if channel == '-' then return false end
-  local heard = redis.pcall('publish', channel, owner)
+  local heard = publish(channel, owner)
   return type(heard) == 'number' and heard > 0
 end

@@ -12,7 +12,7 @@ local function digits(number) return string.format('%.0f', number) end
 local function notify(channels)
   if not channels then return end
   for channel in string.gmatch(channels, '%S+') do
-    redis.pcall('publish', channel, 'r' .. string.sub(KEYS[1], -64))
+    publish(channel, 'r' .. string.sub(KEYS[1], -64))
   end
 end
 

@@ -1,5 +1,5 @@
 -- RECORD_LOOK_UP
--- KEYS record          ARGV nothing, or channel and longest list of channels
+-- KEYS record          ARGV nothing, or channel or '-' and longest list of channels
 -- Gives nil: no record | {0, state, fingerprint, remaining ms or response or reason, note}.
 -- With a channel: {0, state, remaining ms} of one in flight, whose end will be told to the channel; nil of any other.
 local found = redis.pcall('hmget', KEYS[1], 's', 'p', 'u', 'w')
@@ -10,7 +10,7 @@ if not ARGV[1] then return present(state, fingerprint, tonumber(lease_until or 0
 if state ~= 'i' then return false end
 channels = channels or ''
 local _, count = string.gsub(channels, '%S+', '')
-if count < tonumber(ARGV[2]) and not string.find(' ' .. channels .. ' ', ' ' .. ARGV[1] .. ' ', 1, true) then
+if ARGV[1] ~= '-' and count < tonumber(ARGV[2]) and not string.find(' ' .. channels .. ' ', ' ' .. ARGV[1] .. ' ', 1, true) then
   redis.call('hset', KEYS[1], 'w', channels .. ' ' .. ARGV[1])
 end
 return { 0, state, digits(math.max(0, tonumber(lease_until) - now_ms())) }

@@ -1,0 +1,184 @@
+//! Failovers: of a primary that is killed, that stops, and that is replaced as planned.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use distlock::{ErrorKind, Fault, LockManager, Promise};
+use distlock_tests::server::ClusterGroup;
+
+use super::{SECOND, manager, now, until};
+
+/// A task that takes a lock again and again, its token growing each time, until it is told to stop.
+async fn work(locks: LockManager, key: String, done: Arc<AtomicU64>, stop: Arc<AtomicBool>) {
+    let mut last = None;
+    while !stop.load(Ordering::Acquire) {
+        match locks.mutex(key.as_str()).ttl(3 * SECOND).wait(5 * SECOND).lock().await {
+            Ok(guard) => {
+                let token = guard.fencing_token();
+                assert!(Some(token) > last, "{token} after {last:?}");
+                last = Some(token);
+                // A little work, so that the machine has time for others.
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                done.fetch_add(1, Ordering::AcqRel);
+            }
+            Err(error) => assert!(
+                matches!(error.kind(), ErrorKind::Connection | ErrorKind::Timeout),
+                "an outage has another error: {error}"
+            ),
+        }
+    }
+}
+
+/// A lock that its replica has outlives its primary, and work goes on by itself on all servers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_replicated_lock_outlives_its_primary_under_load() {
+    const TTL: Duration = Duration::from_secs(9);
+    let group = ClusterGroup::start();
+    let (locks, rival) = (manager(&group, "").await, manager(&group, "").await);
+    let stop = Arc::new(AtomicBool::new(false));
+    let done: Vec<Arc<AtomicU64>> = (0..3).map(|_| Arc::default()).collect();
+    let mut workers = Vec::new();
+    for (server, done) in done.iter().enumerate() {
+        for locks in [&locks, &rival] {
+            let key = format!("{}:load", group.name_at(server));
+            workers.push(tokio::spawn(work(locks.clone(), key, done.clone(), stop.clone())));
+        }
+    }
+    let name = group.name_at(0);
+    let guard = locks.mutex(name.as_str()).ttl(TTL).lock().await.unwrap();
+    // One more write that is in step: then the grant is too.
+    let mut wait = redis::pipe();
+    wait.cmd("SET").arg(format!("{name}:mark")).arg(1).arg("PX").arg(1000).ignore();
+    wait.cmd("WAIT").arg(1).arg(5_000);
+    let confirmed: (u64,) = wait.query_async(&mut group.servers()[0].admin().await.unwrap()).await.unwrap();
+    assert_eq!(confirmed, (1,));
+
+    group.servers()[0].kill().unwrap();
+    let killed = now();
+    group.failed_over(0).await;
+    let before: Vec<u64> = done.iter().map(|done| done.load(Ordering::Acquire)).collect();
+    until("work goes on everywhere", async || {
+        done.iter().zip(&before).all(|(done, before)| done.load(Ordering::Acquire) > before + 30)
+    })
+    .await;
+    until("the lease would have lapsed without a renewal", async || now() - killed > TTL + SECOND).await;
+    guard.check().unwrap();
+    assert_eq!(rival.mutex(name.as_str()).try_lock().await.unwrap_err().kind(), ErrorKind::Busy);
+    let token = guard.fencing_token();
+    guard.release().await.unwrap();
+    assert!(rival.mutex(name.as_str()).lock().await.unwrap().fencing_token() > token);
+
+    stop.store(true, Ordering::Release);
+    for worker in workers {
+        worker.await.unwrap();
+    }
+}
+
+/// The violation that the table admits: what the replica didn't get is gone, and two hold the lock. A resource that compares tokens is safe.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_failover_behind_a_cut_stream_lets_two_hold_a_lock_and_the_later_token_is_larger() {
+    const TTL: Duration = Duration::from_secs(30);
+    let group = ClusterGroup::start();
+    let (locks, rival) = (manager(&group, "").await, manager(&group, "").await);
+    let name = group.name_at(0);
+    locks.mutex(name.as_str()).lock().await.unwrap().release().await.unwrap();
+    group.replicated(0).await;
+
+    group.cut_replication(0).await;
+    let first = locks.mutex(name.as_str()).ttl(TTL).lock().await.unwrap();
+    let granted = now();
+    group.servers()[0].kill().unwrap();
+    group.failed_over(0).await;
+    let failover = now() - granted;
+    let second = rival.mutex(name.as_str()).ttl(TTL).wait(30 * SECOND).lock().await.unwrap();
+    assert!(first.is_valid() && second.is_valid(), "both believe in it, with good reason");
+    assert_eq!(locks.guarantees().under(Fault::Failover), Promise::Violated);
+    assert!(
+        first.fencing_token() < second.fencing_token(),
+        "{} and {}",
+        first.fencing_token(),
+        second.fencing_token()
+    );
+    assert_eq!(locks.guarantees().under(Fault::HolderPausedFenced), Promise::Fenced);
+
+    // The first learns of it at its next renewal.
+    let lost = tokio::time::timeout(TTL, first.lost()).await.unwrap();
+    assert_eq!(lost.kind(), ErrorKind::Lost);
+    let took = now() - granted;
+    assert!(took < TTL.mul_f64(1.1 / 3.0) + failover + SECOND, "{took:?}, of which {failover:?} failover");
+    second.check().unwrap();
+}
+
+/// A primary that stops and goes on later as a replica: nobody has to restart anything, and its neighbours' locks go on all the while.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_primary_that_stops_is_left_and_may_come_back() {
+    let group = ClusterGroup::start();
+    let locks = manager(&group, "").await;
+    let (name, neighbour) = (group.name_at(0), group.name_at(1));
+    let guard = locks.mutex(name.as_str()).ttl(12 * SECOND).lock().await.unwrap();
+    let beside = locks.mutex(neighbour.as_str()).ttl(12 * SECOND).lock().await.unwrap();
+    group.replicated(0).await;
+    group.servers()[0].pause().unwrap();
+    group.failed_over(0).await;
+    let other = locks.mutex(format!("{name}:2")).wait(20 * SECOND).lock().await;
+    guard.check().unwrap();
+    group.servers()[0].resume().unwrap();
+    until("the old primary follows the new one", async || {
+        // A server that changes its role drops its connections.
+        let Ok(mut admin) = group.servers()[0].admin().await else { return false };
+        let role = redis::cmd("ROLE").query_async::<redis::Value>(&mut admin).await;
+        role.is_ok_and(|role| format!("{role:?}").contains("slave"))
+    })
+    .await;
+    other.unwrap().release().await.unwrap();
+    beside.release().await.unwrap();
+    guard.release().await.unwrap();
+    drop(locks.mutex(name.as_str()).wait(10 * SECOND).lock().await.unwrap());
+}
+
+/// A planned failover loses nothing, and nobody notices much.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_planned_failover_is_followed() {
+    let group = ClusterGroup::start();
+    let locks = manager(&group, "").await;
+    let name = group.name_at(0);
+    let guard = locks.mutex(name.as_str()).ttl(3 * SECOND).lock().await.unwrap();
+    let mut failover = redis::cmd("CLUSTER");
+    failover.arg("FAILOVER");
+    failover.exec_async(&mut group.servers()[3].admin().await.unwrap()).await.unwrap();
+    assert_eq!(group.failed_over(0).await, 3);
+    let start = now();
+    let other = locks.mutex(format!("{name}:2")).wait(5 * SECOND).lock().await.unwrap();
+    assert!(now() - start < 2 * SECOND, "{:?}", now() - start);
+    until("the lease would have lapsed without a renewal", async || now() - start > 4 * SECOND).await;
+    guard.check().unwrap();
+    guard.release().await.unwrap();
+    other.release().await.unwrap();
+}
+
+/// A grant that no replica has is given back, on the server of its slot; the others' replicas don't count for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_grant_without_its_replica_is_given_back() {
+    let group = ClusterGroup::start();
+    let locks = manager(&group, "min_replicas=1&replica_timeout=100ms").await;
+    let (name, neighbour) = (group.name_at(0), group.name_at(1));
+    drop(locks.mutex(name.as_str()).lock().await.unwrap());
+    group.cut_replication(0).await;
+    for error in [
+        locks.mutex(name.as_str()).lock().await.unwrap_err(),
+        locks.mutex(name.as_str()).fair().lock().await.unwrap_err(),
+        locks.rw_lock(format!("{name}:rw")).write().await.unwrap_err(),
+        locks.mutex_all([format!("{name}:a"), format!("{name}:b")]).lock().await.unwrap_err(),
+    ] {
+        assert_eq!(error.code(), "NOT_REPLICATED", "{error}");
+    }
+    for key in group.servers()[0].keys().await.unwrap() {
+        assert!(!key.starts_with("distlock:"), "{key} is left");
+    }
+    drop(locks.mutex(neighbour.as_str()).lock().await.unwrap());
+}

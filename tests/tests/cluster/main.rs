@@ -1,0 +1,38 @@
+//! A Cluster: finding the server of a lock, following slots and failovers, and what those may cost.
+//!
+//! | room | what it shows |
+//! |---|---|
+//! | `reach` | ways into a Cluster, and what is said when there is none |
+//! | `spread` | locks and records of many slots: several at once, lists, wake-ups, renewals |
+//! | `moving` | slots that go from server to server under load |
+//! | `failover` | primaries that are killed, that stop, and that are replaced as planned |
+//! | `replies` | what servers say instead of serving |
+
+mod failover;
+mod moving;
+mod reach;
+mod replies;
+mod spread;
+
+use std::time::Duration;
+
+use distlock::{
+    LockManager,
+    backend::{Clock, Moment},
+};
+use distlock_tests::{server::ClusterGroup, wait};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+async fn manager(group: &ClusterGroup, parameters: &str) -> LockManager {
+    LockManager::connect(&group.url(parameters)).await.unwrap()
+}
+
+fn now() -> Moment {
+    Clock::System.now()
+}
+
+/// Asks until it is so.
+async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    wait::until(what, 30 * SECOND, async || so().await.then_some(())).await.unwrap();
+}

@@ -1,0 +1,52 @@
+//! The conformance suite on a Cluster.
+
+use std::sync::Arc;
+
+use distlock_runtime::{
+    Clock, LockKey,
+    backend::{
+        Backend,
+        redis::{RedisBackend, RedisOptions},
+    },
+    testkit::conformance::Store,
+};
+use distlock_tests::server::{self, ClusterGroup};
+
+/// Small: the machine is shared with other tests, and nothing fails over here.
+struct Group(ClusterGroup);
+
+impl Group {
+    fn start() -> Self {
+        Self(ClusterGroup::start_with(2, 0, server::RedisOptions::new()))
+    }
+
+    fn name(key: &LockKey) -> String {
+        format!("{}:{key}", RedisOptions::DEFAULT_NAMESPACE)
+    }
+
+    async fn admin(&self, key: &LockKey) -> redis::aio::MultiplexedConnection {
+        let server = self.0.server_of(&Self::name(key), None).unwrap();
+        self.0.servers()[server].admin().await.unwrap()
+    }
+}
+
+#[async_trait::async_trait]
+impl Store for Group {
+    async fn backend(&self, label: &str) -> Arc<dyn Backend> {
+        let options = RedisOptions::from_url(&self.0.url("")).unwrap().label(label);
+        RedisBackend::open(&options, Clock::System).unwrap()
+    }
+
+    async fn put_foreign_value(&self, key: &LockKey) -> bool {
+        let mut push = redis::cmd("RPUSH");
+        push.arg(Self::name(key)).arg("theirs").exec_async(&mut self.admin(key).await).await.unwrap();
+        true
+    }
+
+    async fn foreign_value(&self, key: &LockKey) -> Option<Vec<u8>> {
+        let mut dump = redis::cmd("DUMP");
+        dump.arg(Self::name(key)).query_async(&mut self.admin(key).await).await.unwrap()
+    }
+}
+
+distlock_runtime::testkit::conformance!(Group::start());

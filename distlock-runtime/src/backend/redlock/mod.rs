@@ -18,6 +18,8 @@ mod ask;
 mod ballot;
 mod cleanup;
 mod locks;
+#[cfg(test)]
+mod model;
 mod options;
 
 use std::collections::HashMap;

@@ -6,7 +6,7 @@
 use std::{
     ffi::OsStr,
     io::{BufRead, BufReader, Write},
-    process::{Child, ChildStdin, ChildStdout, ExitStatus, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
@@ -167,6 +167,22 @@ impl Worker {
     fn child(&self) -> MutexGuard<'_, Child> {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What makes a process's wall clock wrong by so many seconds, as `NAME=value`. The clock that measures durations is left alone: no
+/// host gets that one wrong.
+///
+/// # Panics
+/// Without `faketime`.
+#[must_use]
+pub fn skew(seconds: f64) -> Vec<String> {
+    let args = ["-m", "--exclude-monotonic", "-f", &format!("{seconds:+}s"), "env"];
+    // It waits for what it runs, and a test must be able to kill that: so it is only asked how it does it.
+    let output = Command::new("faketime").args(args).output().expect("faketime, of the package of that name");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let names = ["LD_PRELOAD=", "DYLD_", "FAKETIME=", "FAKETIME_DONT_FAKE_MONOTONIC="];
+    let lines = text.lines().filter(|line| names.iter().any(|name| line.starts_with(name)));
+    lines.map(str::to_owned).collect()
 }
 
 impl Drop for Worker {

@@ -10,7 +10,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::routing::post;
 use distlock::records::CrashPolicy;
-use distlock_tests::procs::Worker;
+use distlock_tests::procs::{Worker, skew};
 use distlock_tower::{AfterCrash, Execution, IdempotencyLayer, Recovered};
 use http::StatusCode;
 
@@ -20,12 +20,23 @@ const LEASE: Duration = Duration::from_millis(600);
 
 /// Starts an executor and waits until its handler runs.
 async fn executor(store: &Store, policy: &str, key: &str) -> (Worker, u64) {
+    let worker = worker(store, policy, key, Vec::new());
+    let fence = running(&worker).await;
+    (worker, fence)
+}
+
+/// With these variables in its environment.
+fn worker(store: &Store, policy: &str, key: &str, mut environment: Vec<String>) -> Worker {
+    environment.push(env!("CARGO_BIN_EXE_idempotent-worker").to_owned());
     let lease = LEASE.as_millis().to_string();
     let args = [store.url(), policy.to_owned(), lease, key.to_owned()];
-    let worker = Worker::spawn(env!("CARGO_BIN_EXE_idempotent-worker"), args).unwrap();
+    Worker::spawn("env", environment.into_iter().chain(args)).unwrap()
+}
+
+/// Its handler runs, under this fence.
+async fn running(worker: &Worker) -> u64 {
     let running = |line: &str| line.strip_prefix("running ")?.parse().ok();
-    let fence = worker.wait_line("its handler", LIMIT, running).await.unwrap();
-    (worker, fence)
+    worker.wait_line("its handler", LIMIT, running).await.unwrap()
 }
 
 async fn run(State(runs): State<Runs>, execution: Execution) -> String {
@@ -142,4 +153,32 @@ async fn procs_a_stopped_executor_stays_unknown_where_nothing_runs_twice() {
     assert!(late.starts_with("409 false") && late.contains("outcome-unknown"), "{late}");
     ask(&app, keyed("/", "k", "")).await.assert_problem(409, "outcome-unknown");
     assert_eq!(runs.total(), 0);
+}
+
+/// Only the store's clock says when a lease is over. Processes whose clocks are an hour off neither lose their claims to others nor take theirs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn procs_a_claim_is_judged_by_the_stores_clock_and_by_no_process_s() {
+    for hours in [-1.0, 1.0] {
+        let store = Store::redis();
+        let (app, runs) = survivors(&store, CrashPolicy::Takeover).await;
+        let theirs = worker(&store, "takeover", "theirs", skew(hours * 3600.0));
+        running(&theirs).await;
+        // It waits for longer than the lease, and finds the claim renewed.
+        let waiting = tokio::spawn({
+            let app = app.clone();
+            async move { ask(&app, keyed("/", "theirs", "")).await }
+        });
+        tokio::time::sleep(LEASE * 2).await;
+        theirs.send("go on").unwrap();
+        let answer = |line: &str| line.strip_prefix("answer ").map(str::to_owned);
+        let first = theirs.wait_line("its answer", LIMIT, answer).await.unwrap();
+        let replay = waiting.await.unwrap();
+        assert!(replay.is_replay() && first == format!("200 false {}", replay.text()), "{first}");
+        assert_eq!(runs.total(), 0, "{hours}");
+
+        let counts = ask(&app, keyed("/", "ours", "")).await;
+        let late = worker(&store, "takeover", "ours", skew(hours * 3600.0));
+        let late = late.wait_line("its answer", LIMIT, answer).await.unwrap();
+        assert_eq!((late, runs.total()), (format!("200 true {}", counts.text()), 1), "{hours}");
+    }
 }

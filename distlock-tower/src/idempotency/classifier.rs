@@ -156,12 +156,6 @@ mod tests {
         for (code, stripe, success_only, azure) in [
             (200, Store, Store, Store),
             (303, Store, Store, Store),
-            (404, Store, Release, Store),
-            (409, Store, Release, Store),
-            (422, Store, Release, Store),
-            (400, Release, Release, Release),
-            (401, Release, Release, Release),
-            (429, Release, Release, Release),
             (408, Unknown, Unknown, Unknown),
             (500, Store, Release, Release),
             (504, Unknown, Unknown, Release),
@@ -171,6 +165,20 @@ mod tests {
             assert_eq!(by(Preset::Stripe, status(code)), stripe, "stripe {code}");
             assert_eq!(by(Preset::SuccessOnly, status(code)), success_only, "success_only {code}");
             assert_eq!(by(Preset::Azure, status(code)), azure, "azure {code}");
+        }
+        // A handler's verdict.
+        for code in [404, 409, 410, 412, 422] {
+            for (preset, then) in
+                [(Preset::Stripe, Store), (Preset::SuccessOnly, Release), (Preset::Azure, Store)]
+            {
+                assert_eq!(by(preset, status(code)), then, "{preset:?} {code}");
+            }
+        }
+        // What is said of the envelope.
+        for code in [400, 401, 403, 405, 411, 413, 414, 415, 421, 425, 429, 431] {
+            for preset in [Preset::Stripe, Preset::SuccessOnly, Preset::Azure] {
+                assert_eq!(by(preset, status(code)), Release, "{preset:?} {code}");
+            }
         }
     }
 

@@ -141,6 +141,30 @@ mod tests {
     }
 
     #[test]
+    fn every_header_of_one_exchange_goes() {
+        let goes = "age alt-svc authentication-info clear-site-data connection content-length date keep-alive \
+                    proxy-authenticate proxy-authentication-info proxy-authorization proxy-connection server server-timing \
+                    set-cookie te transfer-encoding upgrade via www-authenticate x-request-id x-correlation-id x-trace-id \
+                    traceparent tracestate x-b3-traceid ratelimit ratelimit-policy x-ratelimit-reset \
+                    access-control-allow-origin access-control-expose-headers idempotency-status idempotent-replayed";
+        for name in goes.split_whitespace() {
+            let headers =
+                HeaderMap::from_iter([(HeaderName::from_static(name), HeaderValue::from_static("1"))]);
+            assert!(kept(&headers).is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn values_stay_what_they_are_in_order_and_bytes() {
+        let values = [&b"b"[..], b"a", b"caf\xe9", b""].map(|value| HeaderValue::from_bytes(value).unwrap());
+        let mut headers = HeaderMap::new();
+        for value in &values {
+            headers.append("x-many", value.clone());
+        }
+        assert!(kept(&headers).get_all("x-many").iter().eq(&values));
+    }
+
+    #[test]
     fn a_replay_has_its_own_length_and_the_marker() {
         let mut stored = StoredResponse {
             status: StatusCode::OK,

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use distlock_tests::{procs::Worker, server::RedisServer};
+use distlock_tests::{
+    procs::{Worker, skew},
+    server::RedisServer,
+};
 
-use super::{procs_permits::skew, *};
+use super::*;
 
 const SCHEDULER: &str = env!("CARGO_BIN_EXE_cron-worker");
 /// Between two ticks.

@@ -4,10 +4,10 @@
 //! matter at all, and its monotonic clock only for how long something took: the time of its own until which it believes to hold. So the
 //! processes below run with wall clocks that are an hour apart; the naive lock beside them judges leases by these.
 
-use std::{process::Command, time::Duration};
+use std::time::Duration;
 
 use distlock_tests::{
-    procs::Worker,
+    procs::{Worker, skew},
     server::RedisServer,
     wait::{self, Deadline},
 };
@@ -15,18 +15,6 @@ use distlock_tests::{
 use super::*;
 
 const PERMITS: u32 = 3;
-
-/// What makes a process's wall clock wrong by so many seconds, as `NAME=value`. The clock that measures durations is left alone: no
-/// host gets that one wrong.
-pub(crate) fn skew(seconds: f64) -> Vec<String> {
-    let args = ["-m", "--exclude-monotonic", "-f", &format!("{seconds:+}s"), "env"];
-    // It waits for what it runs, and a test must be able to kill that: so it is only asked how it does it.
-    let output = Command::new("faketime").args(args).output().expect("faketime, of the package of that name");
-    let text = String::from_utf8(output.stdout).unwrap();
-    let names = ["LD_PRELOAD=", "DYLD_", "FAKETIME=", "FAKETIME_DONT_FAKE_MONOTONIC="];
-    let lines = text.lines().filter(|line| names.iter().any(|name| line.starts_with(name)));
-    lines.map(str::to_owned).collect()
-}
 
 /// A process whose wall clock is off by so many seconds.
 fn skewed(server: &RedisServer, task: &str, kind: &str, tasks: usize, seconds: i32) -> Worker {

@@ -10,6 +10,7 @@ mod crowd;
 mod kept;
 mod lock;
 mod messages;
+mod phases;
 mod procs;
 mod refused;
 mod shop;

@@ -1,6 +1,7 @@
 //! What the tower suites share: stores, servers on loopback, a client, bodies under a test's control.
 #![allow(dead_code, unused_imports, reason = "each suite uses its part")]
 
+mod outage;
 mod runs;
 
 use std::net::SocketAddr;
@@ -22,6 +23,7 @@ use tokio::net::TcpSocket;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+pub(crate) use outage::{OUTAGES, Outage};
 pub(crate) use runs::Runs;
 
 /// No test waits longer than this for anything.

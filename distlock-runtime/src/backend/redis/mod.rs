@@ -3,7 +3,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `options`, `replicated`, `url`, `several`, `sentinel_url`, `cluster_url`, `endpoint` | how to reach the server |
+//! | `options`, `credentials`, `replicated`, `url`, `several`, `sentinel_url`, `cluster_url`, `endpoint` | how to reach the server |
 //! | `connection/` | one connection per server and runtime, batching; the servers of a Cluster |
 //! | `keys`, `slot`, `value` | names and values in the store |
 //! | `script`, `lua/`, `calls` | the scripts, and the commands that call them |
@@ -21,6 +21,7 @@ mod check;
 mod cluster_url;
 mod connection;
 mod contention;
+mod credentials;
 mod endpoint;
 mod error;
 mod inventory;
@@ -53,6 +54,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+pub use credentials::{CredentialProvider, Credentials};
 pub use options::RedisOptions;
 pub(super) use url::{REPLICATION, network_parameters};
 
@@ -103,6 +105,7 @@ impl RedisBackend {
             options.address(),
             options.connect_limit(),
             clock,
+            options.login.clone(),
             options.replication.strict_failover,
         );
         let mut random = [0; 8];

@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::credentials::{CredentialProvider, Login};
 use super::replicated::{Replication, SentinelOptions};
 use super::{cluster_url, sentinel_url, url};
 use crate::backend::{BackendError, BackendErrorKind};
@@ -26,6 +28,7 @@ pub struct RedisOptions {
     pub(super) address: Address,
     pub(super) username: Option<String>,
     pub(super) password: Option<String>,
+    pub(super) login: Login,
     pub(super) database: u32,
     namespace: Option<String>,
     label: Option<String>,
@@ -120,6 +123,23 @@ impl RedisOptions {
         self
     }
 
+    /// Who gives user and password, in place of fixed ones: asked each time that a connection is opened, so a secret that was rotated is
+    /// used from the next one on. For the servers that hold locks, not for Sentinels.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use distlock::backend::redis::{Credentials, RedisOptions};
+    /// let options = RedisOptions::new("redis.internal").tls().credentials(async || {
+    ///     let secret = std::fs::read_to_string("/run/secrets/redis")?;
+    ///     Ok(Credentials::new(secret.trim()).username("locks"))
+    /// });
+    /// ```
+    #[must_use]
+    pub fn credentials(mut self, provider: impl CredentialProvider + 'static) -> Self {
+        self.login = Login(Some(Arc::new(provider)));
+        self
+    }
+
     /// The database's number.
     #[must_use]
     pub fn database(mut self, number: u32) -> Self {
@@ -183,6 +203,7 @@ impl RedisOptions {
             address,
             username: None,
             password: None,
+            login: Login::default(),
             database: 0,
             namespace: None,
             label: None,
@@ -196,6 +217,9 @@ impl RedisOptions {
 
     /// The server's `AUTH` takes a password, alone or with a user: a user alone would be left out without a word.
     pub(super) fn check_credentials(&self) -> Result<(), BackendError> {
+        if self.login.0.is_some() && (self.username.is_some() || self.password.is_some()) {
+            return Err(config("user or password as well as a provider of credentials: choose one"));
+        }
         if self.username.is_some() && self.password.is_none() {
             return Err(config("user without password; for a password alone write redis://:password@host"));
         }
@@ -260,6 +284,7 @@ impl fmt::Debug for RedisOptions {
             .field("address", &self.address)
             .field("username", &self.username)
             .field("password", &self.password.as_ref().map(|_| "…"))
+            .field("credentials", &self.login)
             .field("database", &self.database)
             .field("namespace", &self.namespace)
             .field("label", &self.label)

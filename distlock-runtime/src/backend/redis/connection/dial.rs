@@ -10,6 +10,7 @@ use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ProtocolVersion, PushInfo, PushKind,
 };
 
+use super::super::credentials::Login;
 use super::super::error;
 use super::lane::{Lane, SendError};
 use super::primary::{self, Address, Answer, Sentinels};
@@ -61,6 +62,7 @@ pub(in super::super) struct Dialer {
     address: String,
     limit: Duration,
     clock: Clock,
+    login: Login,
     /// Ask for the id of the server's history of writes.
     histories: bool,
     /// The server has no RESP3: don't ask again for what can't be had.
@@ -74,6 +76,7 @@ impl Dialer {
         address: String,
         limit: Duration,
         clock: Clock,
+        login: Login,
         histories: bool,
     ) -> Self {
         Self {
@@ -81,6 +84,7 @@ impl Dialer {
             address,
             limit,
             clock,
+            login,
             histories,
             no_pushes: AtomicBool::new(false),
             opened: AtomicU64::new(0),
@@ -237,6 +241,21 @@ impl Dialer {
         pushes: Option<&PushHandler>,
     ) -> Result<Arc<Lane>, BackendError> {
         tracing::debug!(address, "connecting to redis");
+        let (info, term) = self.login.fill_in(info, address, limit, self.clock).await?;
+        let lane = self.connect_as(&info, address, limit, pushes).await?;
+        if let Some(term) = term {
+            term.keep(&lane, address.to_owned());
+        }
+        Ok(lane)
+    }
+
+    async fn connect_as(
+        &self,
+        info: &ConnectionInfo,
+        address: &str,
+        limit: Duration,
+        pushes: Option<&PushHandler>,
+    ) -> Result<Arc<Lane>, BackendError> {
         if let Some(handler) = pushes
             && !self.no_pushes.load(Ordering::Relaxed)
         {

@@ -8,6 +8,7 @@
 //! | `dial` | opening one connection |
 //! | `primary` | finding the primary through its Sentinels |
 //! | `follow` | noticing that another server is the primary now |
+//! | `login` | credentials from a provider |
 //! | `confirm` | what replicas have of the writes of a connection |
 //! | `lane` | one connection and the rule which commands go straight through |
 //! | `batch` | the task that sends what is ready as one pipeline |
@@ -22,6 +23,7 @@ mod confirm;
 mod dial;
 mod follow;
 mod lane;
+mod login;
 mod node;
 mod primary;
 mod retirement;
@@ -39,6 +41,7 @@ pub(super) use lane::{Lane, Request};
 pub(super) use node::Node;
 pub(super) use primary::Sentinels;
 
+use super::credentials::Login;
 use super::error;
 use super::script::Script;
 use crate::backend::{BackendError, PostedRelease};
@@ -68,13 +71,22 @@ pub(super) struct Reply {
 }
 
 impl Connections {
-    pub(super) fn new(reach: Reach, address: String, limit: Duration, clock: Clock, histories: bool) -> Self {
+    pub(super) fn new(
+        reach: Reach,
+        address: String,
+        limit: Duration,
+        clock: Clock,
+        login: Login,
+        histories: bool,
+    ) -> Self {
         match reach {
             Reach::One(route) => {
-                let dialer = Dialer::new(route, address, limit, clock, histories);
+                let dialer = Dialer::new(route, address, limit, clock, login, histories);
                 Self::One(Arc::new(Node::new(dialer, clock)))
             }
-            Reach::Spread(members) => Self::Spread(Arc::new(Cluster::new(*members, address, limit, clock))),
+            Reach::Spread(members) => {
+                Self::Spread(Arc::new(Cluster::new(*members, address, limit, clock, login)))
+            }
         }
     }
 

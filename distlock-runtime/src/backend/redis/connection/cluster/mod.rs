@@ -28,6 +28,7 @@ use super::dial::{Dialer, Route};
 use super::lane::Request;
 use super::node::Node;
 use super::primary::{Address, at};
+use crate::backend::redis::credentials::Login;
 use crate::backend::redis::script::Script;
 use crate::backend::redis::slot;
 use crate::backend::{Applied, BackendError, BackendErrorKind, PostedRelease};
@@ -61,6 +62,7 @@ pub(in super::super::super) struct Cluster {
     address: String,
     limit: Duration,
     clock: Clock,
+    login: Login,
     nodes: Mutex<HashMap<String, Arc<Node>>>,
     map: ArcSwap<Map>,
     /// Tells of every change of the map.
@@ -73,12 +75,19 @@ pub(in super::super::super) struct Cluster {
 }
 
 impl Cluster {
-    pub(super) fn new(members: Members, address: String, limit: Duration, clock: Clock) -> Self {
+    pub(super) fn new(
+        members: Members,
+        address: String,
+        limit: Duration,
+        clock: Clock,
+        login: Login,
+    ) -> Self {
         Self {
             members,
             address,
             limit,
             clock,
+            login,
             nodes: Mutex::default(),
             map: ArcSwap::from_pointee(Map::empty()),
             changed: watch::Sender::new(()),
@@ -273,7 +282,8 @@ impl Cluster {
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         let node = nodes.entry(address).or_insert_with_key(|address| {
             let route = Route::Server(Box::new(info));
-            let dialer = Dialer::new(route, address.clone(), self.limit, self.clock, false);
+            let dialer =
+                Dialer::new(route, address.clone(), self.limit, self.clock, self.login.clone(), false);
             Arc::new(Node::new(dialer, self.clock))
         });
         Arc::clone(node)

@@ -1,0 +1,166 @@
+//! Credentials from a provider: rotated passwords, tokens that lapse.
+
+use std::{
+    error::Error,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use distlock::{
+    ErrorKind, LockManager,
+    backend::{
+        Clock,
+        redis::{Credentials, RedisBackend, RedisOptions},
+    },
+};
+use distlock_tests::{
+    server::{self, ClusterGroup, RedisServer},
+    wait,
+};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// What a vault would be: the present credentials, and how often they were asked for.
+#[derive(Clone)]
+struct Vault(Arc<(Mutex<Result<Credentials, String>>, AtomicU64)>);
+
+impl Vault {
+    fn with(credentials: Credentials) -> Self {
+        Self(Arc::new((Mutex::new(Ok(credentials)), AtomicU64::new(0))))
+    }
+
+    fn put(&self, credentials: Result<Credentials, String>) {
+        *self.0.0.lock().unwrap() = credentials;
+    }
+
+    fn asked(&self) -> u64 {
+        self.0.1.load(Ordering::Relaxed)
+    }
+
+    async fn give(self) -> Result<Credentials, Box<dyn Error + Send + Sync>> {
+        self.0.1.fetch_add(1, Ordering::Relaxed);
+        Ok(self.0.0.lock().unwrap().clone()?)
+    }
+
+    async fn connect(&self, url: &str) -> LockManager {
+        let vault = self.clone();
+        let options = RedisOptions::from_url(url).unwrap().credentials(move || vault.clone().give());
+        let backend = RedisBackend::open(&options, Clock::System).unwrap();
+        LockManager::builder().backend(backend).await.unwrap()
+    }
+}
+
+fn open_url(server: &RedisServer) -> String {
+    server.url_with("", "", 0)
+}
+
+async fn admin(server: &RedisServer, words: &[&str]) {
+    let mut command = redis::cmd(words[0]);
+    command.arg(&words[1..]);
+    command.exec_async(&mut server.admin().await.unwrap()).await.unwrap();
+}
+
+/// Ends all connections but the harness's own.
+async fn cut(server: &RedisServer, user: &str) {
+    admin(server, &["CLIENT", "KILL", "USER", user]).await;
+}
+
+#[tokio::test]
+async fn a_rotated_password_is_used_from_the_next_connection_on() {
+    let server = RedisServer::start(server::RedisOptions::new().password("old")).unwrap();
+    let vault = Vault::with(Credentials::new("old"));
+    let locks = vault.connect(&open_url(&server)).await;
+    let fixed = LockManager::connect(&server.url()).await.unwrap();
+    let guard = locks.mutex("k").ttl(Duration::from_secs(2)).lock().await.unwrap();
+
+    admin(&server, &["CONFIG", "SET", "requirepass", "new"]).await;
+    vault.put(Ok(Credentials::new("new")));
+    let asked = vault.asked();
+    cut(&server, "default").await;
+    // The lease outlives it: renewed over a connection of the new password.
+    locks.mutex("other").wait(LIMIT).lock().await.unwrap().release().await.unwrap();
+    wait::until("the watchdog to be back", LIMIT, async || (vault.asked() >= asked + 2).then_some(()))
+        .await
+        .unwrap();
+    assert!(tokio::time::timeout(Duration::from_secs(3), guard.lost()).await.is_err(), "it is renewed");
+    guard.release().await.unwrap();
+    let error = fixed.mutex("k").lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Permission, "the password of a URL stays the old one: {error}");
+}
+
+#[tokio::test]
+async fn credentials_that_lapse_are_renewed_on_the_open_connection() {
+    let user = |name: &str| format!("{name} on >secret-{name} ~* &* +@all");
+    let options = server::RedisOptions::new().password("x").user(user("one")).user(user("two"));
+    let server = RedisServer::start(options).unwrap();
+    let given = |name: &str| {
+        Credentials::new(format!("secret-{name}")).username(name).valid_for(Duration::from_secs(1))
+    };
+    let vault = Vault::with(given("one"));
+    let locks = vault.connect(&open_url(&server)).await;
+    let guard = locks.mutex("k").lock().await.unwrap();
+    // The vault is away for a moment, when it is asked.
+    vault.put(Err("sealed".to_owned()));
+    let asked = vault.asked();
+    wait::until("it to be asked", LIMIT, async || (vault.asked() > asked).then_some(())).await.unwrap();
+    vault.put(Ok(given("two")));
+    let connections = async |name: &str| {
+        let mut list = redis::cmd("CLIENT");
+        list.arg("LIST");
+        let list: String = list.query_async(&mut server.admin().await.unwrap()).await.unwrap();
+        list.lines().filter(|line| line.contains(&format!("user={name} "))).count()
+    };
+    wait::until("every connection to be the other user's", LIMIT, async || {
+        (connections("one").await == 0 && connections("two").await == 2).then_some(())
+    })
+    .await
+    .unwrap();
+    assert!(guard.is_valid());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_provider_that_fails_is_an_outage_that_passes() {
+    let server = RedisServer::start(server::RedisOptions::new().password("pw")).unwrap();
+    let vault = Vault::with(Credentials::new("pw"));
+    let locks = vault.connect(&open_url(&server)).await;
+    vault.put(Err("the vault is sealed".to_owned()));
+    cut(&server, "default").await;
+    let error = locks.mutex("k").wait(Duration::from_millis(500)).lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connection, "{error}");
+    assert!(error.to_string().contains("the vault is sealed"), "{error}");
+    vault.put(Ok(Credentials::new("wrong")));
+    let refused = async || {
+        let error = locks.mutex("k").wait(Duration::from_millis(500)).lock().await.unwrap_err();
+        (error.kind() == ErrorKind::Permission).then_some(error.to_string())
+    };
+    let text = wait::until("the password to be refused", LIMIT, refused).await.unwrap();
+    assert!(!text.contains("wrong"), "{text}");
+    vault.put(Ok(Credentials::new("pw")));
+    let back = async || locks.mutex("k").wait(LIMIT).lock().await.ok();
+    wait::until("the lock", LIMIT, back).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn every_server_of_a_cluster_is_shown_them() {
+    let cluster = ClusterGroup::start_with(3, 0, server::RedisOptions::new().password("pw"));
+    let vault = Vault::with(Credentials::new("pw"));
+    let url = cluster.url("").replace(":pw@", "");
+    let locks = vault.connect(&url).await;
+    for n in 0..20 {
+        locks.mutex(format!("k{n}")).lock().await.unwrap().release().await.unwrap();
+    }
+    assert!(vault.asked() >= 3, "once for each connection");
+}
+
+#[test]
+fn fixed_and_provided_credentials_do_not_go_together() {
+    let options = RedisOptions::from_url("redis://:pw@localhost").unwrap();
+    let options = options.credentials(async || Ok(Credentials::new("other")));
+    let error = RedisBackend::open(&options, Clock::System).unwrap_err();
+    assert!(error.to_string().contains("choose one"), "{error}");
+    assert!(!format!("{options:?}").contains("other"));
+}

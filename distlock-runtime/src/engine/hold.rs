@@ -87,6 +87,12 @@ impl View {
         }
     }
 
+    /// This hold, or the one as which it goes on after a conversion.
+    pub(crate) fn standing(self: &Arc<Self>) -> Arc<Self> {
+        let next = if self.is_over() { self.lease().and_then(|lease| lease.went_on_as()) } else { None };
+        next.unwrap_or_else(|| self.clone())
+    }
+
     pub(crate) fn guards(&self) -> u32 {
         self.guards.load(Ordering::Acquire)
     }

@@ -1,7 +1,9 @@
 //! What the watchdog keeps: leases of locks and claims of records.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
+
+use super::View;
 
 use crate::backend::{LeaseHandle, Mode, RecordLease};
 use crate::clock::Moment;
@@ -20,23 +22,34 @@ pub(crate) struct Lease {
     more: Option<Box<More>>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct More {
     mode: Mode,
     /// Stays taken until then, also when it is given back sooner (`hold_at_least`).
     kept_until: Option<Moment>,
+    /// Once it was converted.
+    line: OnceLock<Arc<Line>>,
 }
+
+impl More {
+    fn new(mode: Mode, kept_until: Option<Moment>) -> Box<Self> {
+        Box::new(Self { mode, kept_until, line: OnceLock::new() })
+    }
+}
+
+/// The holds that a lease was converted through, one after the other: the one that there is now.
+#[derive(Debug, Default)]
+struct Line(Mutex<Weak<View>>);
 
 impl Lease {
     pub(crate) fn new(id: LeaseId, cell: LeaseCell, handle: LeaseHandle) -> Self {
         let LeaseHandle { key, owner, mode, .. } = handle;
-        let more = More { mode, kept_until: None };
-        Self { id, cell, key, owner, more: (mode != Mode::Exclusive).then(|| Box::new(more)) }
+        Self { id, cell, key, owner, more: (mode != Mode::Exclusive).then(|| More::new(mode, None)) }
     }
 
     pub(super) fn kept_until(mut self, kept_until: Option<Moment>) -> Self {
         if kept_until.is_some() {
-            self.more = Some(Box::new(More { mode: self.mode(), kept_until }));
+            self.more = Some(More::new(self.mode(), kept_until));
         }
         self
     }
@@ -49,6 +62,24 @@ impl Lease {
 
     pub(crate) fn mode(&self) -> Mode {
         self.more.as_ref().map_or(Mode::Exclusive, |more| more.mode)
+    }
+
+    /// This lease goes on as that of another hold.
+    pub(super) fn goes_on_as(&self, view: &Arc<View>) {
+        let Some((more, next)) = self.more.as_ref().zip(view.lease().and_then(|lease| lease.more.as_ref()))
+        else {
+            return;
+        };
+        let line = more.line.get_or_init(Arc::default);
+        *line.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(view);
+        // Fresh, so nothing is there yet.
+        let _ = next.line.set(line.clone());
+    }
+
+    /// The hold as which it went on last, while that is there.
+    pub(super) fn went_on_as(&self) -> Option<Arc<View>> {
+        let line = self.more.as_ref()?.line.get()?;
+        line.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
 
     /// The handle with the length that the next renewal should ask for.

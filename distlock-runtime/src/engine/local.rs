@@ -310,6 +310,7 @@ impl Engine {
         let source = Source::Lock { lease, seat: None };
         let view = Arc::new(View::new(source, grant.token, self.clock, self.clock.now(), template));
         self.queues.note_beside(old, &view);
+        old.goes_on_as(&view);
         Hold::new(self.clone(), view)
     }
 

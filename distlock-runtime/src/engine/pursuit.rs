@@ -55,8 +55,8 @@ pub(crate) async fn pursue(
         // Not in step with the others.
         tokio::time::sleep(TICK.mul_f64(0.9 + fastrand::f64() / 5.0)).await;
         // What is over or lost meanwhile is another's by now, perhaps under the same lease.
-        let held = under.iter().filter(|view| view.is_valid()).filter_map(|view| view.lease());
-        published.wait.under = held.map(|lease| lease.handle()).collect();
+        let held = under.iter().map(View::standing).filter(|view| view.is_valid());
+        published.wait.under = held.filter_map(|view| Some(view.lease()?.handle())).collect();
         if published.wait.under.is_empty() {
             drop(published);
             return std::future::pending().await;

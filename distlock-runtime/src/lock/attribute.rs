@@ -304,7 +304,7 @@ impl<B> fmt::Debug for Locked<B> {
 #[must_use]
 pub fn current_guard() -> GuardRef {
     let scope = Scope::current();
-    GuardRef::new(scope.innermost().expect("the body runs under its lock, lost or not").clone())
+    GuardRef::new(scope.innermost().expect("the body runs under its lock, lost or not"))
 }
 
 /// How a lock failure becomes the return value of a function.

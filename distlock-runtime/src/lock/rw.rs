@@ -159,7 +159,8 @@ impl ReadGuard {
     /// Turns the share into the whole lock, if nobody else reads and nobody waits, with a new fencing token. There is no
     /// waiting form: two readers that waited for each other to go would wait for ever.
     ///
-    /// Code in a `scope` of the share is under no lock from then on: the whole lock is another hold, with a scope of its own.
+    /// The whole lock is another hold: a [`GuardRef`](super::GuardRef) of the share isn't valid any more. Code in a `scope` of the
+    /// share is under the whole lock from then on.
     ///
     /// # Errors
     /// `BUSY` otherwise; `DEADLOCK` while other guards share the hold; `CONNECTION` (the share is kept, the store may already
@@ -187,7 +188,8 @@ impl ReadGuard {
 }
 
 impl WriteGuard {
-    /// Turns the whole lock into a share for reading, without a gap: no other writer gets between.
+    /// Turns the whole lock into a share for reading, without a gap: no other writer gets between. Code in a `scope` of the whole
+    /// lock is under the share from then on.
     ///
     /// # Errors
     /// `WATCHDOG_RENEWAL_FAILED` or `UNLOCK_FAILED` if the lock is gone; `DEADLOCK` while other guards share the hold;

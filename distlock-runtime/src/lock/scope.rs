@@ -66,23 +66,23 @@ impl Scope {
     }
 
     /// The innermost hold, also if it has been lost since: a body that runs on (`on_lost = signal`) still has its guard.
-    pub(super) fn innermost(&self) -> Option<&Arc<View>> {
-        self.holds.as_ref().map(|node| &node.view)
+    pub(super) fn innermost(&self) -> Option<Arc<View>> {
+        self.holds.as_ref().map(|node| node.view.standing())
     }
 
     /// The holds of this manager that the code is under, permits of semaphores aside.
     pub(super) fn views(&self, engine: &Arc<Engine>) -> Vec<Arc<View>> {
         let counts = |lease: &Arc<Lease>| !matches!(lease.mode(), Mode::Permits { .. });
         self.nodes()
-            .filter(|node| node.engine.as_ptr() == Arc::as_ptr(engine) && !node.view.is_over())
-            .filter(|node| node.view.lease().is_some_and(counts))
-            .map(|node| node.view.clone())
+            .filter(|node| node.engine.as_ptr() == Arc::as_ptr(engine))
+            .map(|node| node.view.standing())
+            .filter(|view| !view.is_over() && view.lease().is_some_and(counts))
             .collect()
     }
 
     /// Whether the code is under a valid hold of this key, of whatever manager.
     pub(super) fn holds(&self, key: &LockKey) -> bool {
-        self.nodes().any(|node| node.view.key() == Some(key) && node.view.is_valid())
+        self.nodes().any(|node| node.view.key() == Some(key) && node.view.standing().is_valid())
     }
 
     /// How many permits of this semaphore of this manager the code is under, over all its holds.
@@ -113,7 +113,7 @@ impl Scope {
     pub(super) fn find(&self, engine: &Arc<Engine>, key: &LockKey) -> Option<Hold> {
         self.nodes()
             .filter(|node| node.view.key() == Some(key) && node.engine.as_ptr() == Arc::as_ptr(engine))
-            .find_map(|node| Hold::of(&node.view, engine))
+            .find_map(|node| Hold::of(&node.view.standing(), engine))
     }
 
     /// Runs code in this scope.

@@ -338,6 +338,12 @@ impl Engine {
         (!view.is_over() && view.lease().is_some_and(is_it)).then_some(view)
     }
 
+    /// How many holds that never stood in a queue of this process are remembered.
+    #[cfg(test)]
+    pub(crate) fn remembered(&self) -> usize {
+        self.queues.shards.iter().map(|shard| shard.lock().expect("no test panics in it").beside.len()).sum()
+    }
+
     /// What the task that asks the store for this key last failed with.
     pub(crate) fn local_trouble(&self, key: &LockKey) -> Option<BackendError> {
         self.queues.shard(key).troubles.get(key).cloned()

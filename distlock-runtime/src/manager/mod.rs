@@ -336,3 +336,6 @@ impl Events {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

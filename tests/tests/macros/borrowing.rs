@@ -1,6 +1,6 @@
 //! What names the key stays the body's: arguments are lent to `key` and `keys`, not given away.
 
-use distlock::{LockError, LockKey, assert_held, distributed_lock};
+use distlock::{LockError, LockKey, assert_held, distributed_lock, idempotent};
 
 use crate::memory;
 
@@ -96,6 +96,11 @@ async fn by_a_copy(shelf: Shelf) -> Result<u32, LockError> {
     Ok(shelf.0)
 }
 
+#[idempotent(key = id, retain = "1h")]
+async fn once(id: String) -> Result<String, LockError> {
+    Ok(id)
+}
+
 #[tokio::test]
 async fn the_body_uses_what_names_the_key() -> Result<(), LockError> {
     let text = String::from;
@@ -113,6 +118,7 @@ async fn the_body_uses_what_names_the_key() -> Result<(), LockError> {
             assert_eq!(by_strs(&["a", "b", "a"]).await?, 3);
             assert_eq!(by_a_list(text("a"), text("b"), vec![text("c")]).await?, (text("a"), text("b")));
             assert_eq!(by_a_copy(Shelf(3)).await?, 3);
+            assert_eq!(once(text("a")).await?, "a");
             Ok(())
         })
         .await

@@ -1,4 +1,6 @@
-//! The conformance suite on the primary of a group that a Sentinel watches.
+//! The conformance suite on the primary of a group that a Sentinel watches, as the user with the least rights: the server refuses nothing.
+
+mod least_privilege;
 
 use std::sync::Arc;
 
@@ -17,7 +19,13 @@ struct Group(SentinelGroup);
 
 impl Group {
     fn start() -> Self {
-        Self(SentinelGroup::start_with(1, 1, server::RedisOptions::new(), server::RedisOptions::new()))
+        let user = least_privilege::user("+role +wait");
+        Self(SentinelGroup::start_with(
+            1,
+            1,
+            server::RedisOptions::new().user(user),
+            server::RedisOptions::new(),
+        ))
     }
 
     fn name(key: &LockKey) -> String {
@@ -29,11 +37,18 @@ impl Group {
     }
 }
 
+impl Drop for Group {
+    fn drop(&mut self) {
+        least_privilege::check(&self.0.servers()[0]);
+    }
+}
+
 #[async_trait::async_trait]
 impl Store for Group {
     /// With all that is asked of replicas, so that every operation goes that way.
     async fn backend(&self, label: &str) -> Arc<dyn Backend> {
         let url = self.0.url("min_replicas=1&replica_timeout=1s&strict_failover=on");
+        let url = url.replacen("://", "://locks:secret@", 1);
         let options = RedisOptions::from_url(&url).unwrap().label(label);
         RedisBackend::open(&options, Clock::System).unwrap()
     }

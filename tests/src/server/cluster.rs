@@ -77,24 +77,24 @@ impl ClusterGroup {
             let mut follow = cluster("REPLICATE");
             ask_one::<String>(replica, follow.arg(&id)).context("make a server a replica")?;
         }
-        for (index, server) in all.iter().enumerate() {
+        for (index, server) in all[..primaries].iter().enumerate() {
+            // One that has just been loaded says so a second before it confirms anything, and until then nobody names it.
+            let key = group.name_at(index);
+            let (mut touch, mut confirm) = (redis::cmd("SET"), redis::cmd("WAIT"));
+            touch.arg(&key).arg(1).arg("PX").arg(1);
+            confirm.arg(replicas).arg(1000);
+            wait::until_blocking("the replicas confirm writes", LIMIT, || {
+                let confirmed: (String, usize) = ask(server, &[&touch, &confirm]).ok()?;
+                (confirmed.1 >= replicas).then_some(())
+            })?;
+        }
+        for server in all {
             wait::until_blocking("the Cluster is well", LIMIT, || {
                 let info: String = ask_one(server, &cluster("INFO")).ok()?;
                 let slots: Value = ask_one(server, &cluster("SLOTS")).ok()?;
                 let full = placed(&slots).iter().all(|(_, _, places)| places.len() == 1 + replicas);
                 (full && info.contains("cluster_state:ok")).then_some(())
             })?;
-            if index < primaries {
-                // One that has just been loaded says so a second before it confirms anything.
-                let key = group.name_at(index);
-                let (mut touch, mut confirm) = (redis::cmd("SET"), redis::cmd("WAIT"));
-                touch.arg(&key).arg(1).arg("PX").arg(1);
-                confirm.arg(replicas).arg(1000);
-                wait::until_blocking("the replicas confirm writes", LIMIT, || {
-                    let confirmed: (String, usize) = ask(server, &[&touch, &confirm]).ok()?;
-                    (confirmed.1 >= replicas).then_some(())
-                })?;
-            }
         }
         Ok(group)
     }

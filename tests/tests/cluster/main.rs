@@ -23,6 +23,9 @@ use distlock::{
 use distlock_tests::{server::ClusterGroup, wait};
 
 const SECOND: Duration = Duration::from_secs(1);
+const LIMIT: Duration = Duration::from_secs(30);
+/// Processes that contend.
+const LOCKS: &str = env!("CARGO_BIN_EXE_lock-worker");
 
 async fn manager(group: &ClusterGroup, parameters: &str) -> LockManager {
     LockManager::connect(&group.url(parameters)).await.unwrap()
@@ -34,5 +37,5 @@ fn now() -> Moment {
 
 /// Asks until it is so.
 async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    wait::until(what, 30 * SECOND, async || so().await.then_some(())).await.unwrap();
+    wait::until(what, LIMIT, async || so().await.then_some(())).await.unwrap();
 }

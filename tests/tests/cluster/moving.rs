@@ -10,10 +10,7 @@ use distlock_tests::{
     wait::Deadline,
 };
 
-use super::{SECOND, manager, now, until};
-
-const LOCKS: &str = env!("CARGO_BIN_EXE_lock-worker");
-const LIMIT: Duration = Duration::from_secs(30);
+use super::{LIMIT, LOCKS, SECOND, manager, now, until};
 
 /// How often this server has answered with such an error.
 async fn errors(server: &RedisServer, code: &str) -> u64 {

@@ -73,6 +73,13 @@ pub(super) fn reply(operation: &str, error: &ServerError) -> BackendError {
     match of_reply(code, detail) {
         // The server's words are about its types, which say nothing to who uses a lock.
         KeyConflict => BackendError::key_in_use(),
+        // A client of a Cluster would have followed it.
+        kind if matches!(code, "ASK" | "MOVED") => BackendError::refused(
+            kind,
+            format!(
+                "redis answered to {operation}: {code} {detail}: it belongs to a Cluster, so use redis+cluster://"
+            ),
+        ),
         kind => BackendError::refused(kind, format!("redis answered to {operation}: {code} {detail}")),
     }
 }
@@ -206,6 +213,12 @@ mod tests {
             let named = if kind == KeyConflict { "in use as another kind of lock" } else { code };
             assert!(error.to_string().contains(named), "{error}");
         }
+    }
+
+    #[test]
+    fn a_server_of_a_cluster_is_known_by_its_answer() {
+        assert!(classified("MOVED 3999 127.0.0.1:6381").to_string().contains("use redis+cluster://"));
+        assert!(!classified("CLUSTERDOWN The cluster is down").to_string().contains("://"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The connections to one server: one per tokio runtime that calls.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -32,6 +33,8 @@ pub(in super::super) struct Node {
     changing: Mutex<()>,
     /// By what the waiters of this manager are told from here at present.
     channel: ArcSwapOption<String>,
+    /// It told the state of its Cluster when it was asked last.
+    answered: AtomicBool,
 }
 
 impl Node {
@@ -43,6 +46,7 @@ impl Node {
             slots: ArcSwap::default(),
             changing: Mutex::new(()),
             channel: ArcSwapOption::empty(),
+            answered: AtomicBool::new(true),
         }
     }
 
@@ -67,6 +71,14 @@ impl Node {
 
     pub(in super::super) fn set_channel(&self, channel: Option<String>) {
         self.channel.store(channel.map(Arc::new));
+    }
+
+    pub(super) fn has_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_answered(&self, answered: bool) {
+        self.answered.store(answered, Ordering::Relaxed);
     }
 
     /// Runs a script and gives the reply, which may be an error of the server. `build` makes the call anew for each time that it

@@ -11,7 +11,7 @@ mod redirection;
 mod survey;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -68,7 +68,6 @@ pub(in super::super::super) struct Cluster {
     /// Tells of every change of the map.
     changed: watch::Sender<()>,
     /// A command failed in a way that may mean that the map is old.
-    doubt: AtomicBool,
     doubted: Notify,
     looking: tokio::sync::Mutex<Option<Look>>,
     looks: AtomicU64,
@@ -91,7 +90,6 @@ impl Cluster {
             nodes: Mutex::default(),
             map: ArcSwap::from_pointee(Map::empty()),
             changed: watch::Sender::new(()),
-            doubt: AtomicBool::new(false),
             doubted: Notify::new(),
             looking: tokio::sync::Mutex::new(None),
             looks: AtomicU64::new(0),
@@ -130,7 +128,7 @@ impl Cluster {
 
     /// The servers that take writes.
     pub(super) async fn primaries(&self) -> Result<Vec<Arc<Node>>, BackendError> {
-        if self.map.load().is_empty() || self.doubt.load(Ordering::Acquire) {
+        if self.map.load().is_empty() {
             self.look(None).await?;
         }
         Ok(self.known())
@@ -165,8 +163,8 @@ impl Cluster {
             let Some(redirection) = Redirection::read(&reply.value) else { return Ok(reply) };
             tracing::trace!(operation, slot, from = node.address(), ?redirection, "redirected");
             if hops > HOPS && redirection != Redirection::Split {
-                self.doubt();
-                return Ok(reply);
+                self.doubted.notify_one();
+                return Err(disagreement(slot));
             }
             asking = false;
             node = match redirection {
@@ -210,9 +208,7 @@ impl Cluster {
 
     /// The server of a slot.
     async fn serving(&self, slot: u16) -> Result<Arc<Node>, BackendError> {
-        if let Some(node) = self.map.load().node(slot)
-            && !self.doubt.load(Ordering::Acquire)
-        {
+        if let Some(node) = self.map.load().node(slot) {
             return Ok(Arc::clone(node));
         }
         let looked = self.look(None).await;
@@ -240,7 +236,7 @@ impl Cluster {
             return Err(failure);
         }
         if failure.applied() != Applied::No || hops > HOPS {
-            self.doubt();
+            self.doubted.notify_one();
             return Err(failure);
         }
         // It can't be reached: perhaps a replica has taken over.
@@ -249,12 +245,6 @@ impl Cluster {
             Some(other) if !Arc::ptr_eq(other, node) => Ok(Arc::clone(other)),
             _ => Err(failure),
         }
-    }
-
-    /// The next who asks looks at the state first.
-    fn doubt(&self) {
-        self.doubt.store(true, Ordering::Release);
-        self.doubted.notify_one();
     }
 
     /// The slot is another server's from now on.
@@ -311,6 +301,11 @@ impl Patience {
         self.pause = (self.pause * 2).min(PAUSES.1);
         true
     }
+}
+
+fn disagreement(slot: u16) -> BackendError {
+    let text = format!("the servers of the Cluster don't agree who serves slot {slot}");
+    BackendError::refused(BackendErrorKind::Unavailable, text)
 }
 
 fn names_no_key(operation: &str) -> BackendError {

@@ -52,11 +52,7 @@ impl Cluster {
         {
             return last.outcome.clone();
         }
-        self.doubt.store(false, Ordering::Release);
         let outcome = self.ask_around(not).await;
-        if outcome.is_err() {
-            self.doubt.store(true, Ordering::Release);
-        }
         let number = self.looks.fetch_add(1, Ordering::AcqRel) + 1;
         *last = Some(Look { number, at: self.clock.now(), outcome: outcome.clone() });
         outcome
@@ -67,7 +63,8 @@ impl Cluster {
         let known = self.map.load_full();
         let mut primaries = known.primaries().to_vec();
         fastrand::shuffle(&mut primaries);
-        primaries.sort_by_key(|node| not.is_some_and(|not| Arc::ptr_eq(not, node)));
+        // Those that were silent come last.
+        primaries.sort_by_key(|node| !node.has_answered() || not.is_some_and(|not| Arc::ptr_eq(not, node)));
         let others = known.replicas().iter().chain(&self.members.seeds).map(|place| self.node(place));
         let limit = if known.is_empty() { self.limit / STEPS } else { ANSWER.min(self.limit / STEPS) };
         let mut asked: Vec<Arc<Node>> = Vec::new();
@@ -76,7 +73,9 @@ impl Cluster {
             if asked.iter().any(|other| Arc::ptr_eq(other, &node)) {
                 continue;
             }
-            match self.ask(&node, limit).await {
+            let answer = self.ask(&node, limit).await;
+            node.set_answered(answer.is_ok());
+            match answer {
                 Ok(map) if map.epoch >= known.epoch && !map.is_empty() => {
                     self.put(map);
                     return Ok(());

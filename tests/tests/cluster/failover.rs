@@ -168,7 +168,10 @@ async fn fault_a_primary_that_stops_is_left_and_may_come_back() {
     group.replicated(0).await;
     group.servers()[0].pause().unwrap();
     group.failed_over(0).await;
+    // Whoever had asked the silent server is told when it is replaced, and asks the other.
+    let failed_over = now();
     let other = locks.mutex(format!("{name}:2")).wait(20 * SECOND).lock().await;
+    assert!(now() - failed_over < 5 * SECOND, "{:?}", now() - failed_over);
     guard.check().unwrap();
     group.servers()[0].resume().unwrap();
     until("the old primary follows the new one", async || {

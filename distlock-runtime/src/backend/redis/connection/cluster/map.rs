@@ -141,7 +141,39 @@ pub(super) fn epoch(info: &Value) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use super::super::{Dialer, Route};
     use super::*;
+    use crate::clock::Clock;
+
+    #[test]
+    fn slots_have_their_servers_and_one_may_move() {
+        let at = |host: &str| Place { host: host.to_owned(), port: 1 };
+        let node = |place: &Place| {
+            let info =
+                redis::IntoConnectionInfo::into_connection_info((place.host.as_str(), place.port)).unwrap();
+            let route = Route::Server(Box::new(info));
+            let dialer = Dialer::new(route, place.host.clone(), Duration::from_secs(1), Clock::System, false);
+            Arc::new(Node::new(dialer, Clock::System))
+        };
+        let range = |first, last, host| Range { first, last, primary: at(host), replicas: vec![at("r")] };
+        let map = Map::new(vec![range(0, 9, "a"), range(10, 19, "b"), range(20, 29, "a")], 7, node);
+        let server = |map: &Map, slot| map.node(slot).map(|node| node.address().to_owned());
+        let served = [0, 9, 10, 20, 29, 30, 16_383].map(|slot| server(&map, slot));
+        let expected = [Some("a"), Some("a"), Some("b"), Some("a"), Some("a"), None, None];
+        assert_eq!(served, expected.map(|server| server.map(str::to_owned)));
+        assert_eq!((map.primaries().len(), map.replicas()), (2, &[at("r")][..]));
+        assert_eq!(map.slot_of(map.node(10).unwrap()), Some(10));
+
+        let newcomer = node(&at("c"));
+        let moved = map.with(9, &newcomer).with(30, map.node(10).unwrap());
+        assert_eq!([8, 9, 10, 30].map(|slot| server(&moved, slot).unwrap()), ["a", "c", "b", "b"]);
+        assert_eq!((moved.primaries().len(), moved.epoch), (3, 7));
+        assert_eq!((moved.slot_of(&newcomer), map.slot_of(&newcomer)), (Some(9), None));
+        assert!(!map.is_like(&moved) && map.is_like(&map.with(0, map.node(29).unwrap())));
+        assert!(Map::empty().is_empty() && Map::empty().node(0).is_none());
+    }
 
     fn server(host: &str, port: i64) -> Value {
         Value::Array(vec![

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::map::{self, Map};
-use super::{Cluster, Node};
+use super::{Cluster, Node, PARTING};
 use crate::backend::redis::connection::lane::Request;
 use crate::backend::redis::connection::refused;
 use crate::backend::redis::error;
@@ -130,13 +130,23 @@ impl Cluster {
         let changed = !self.map.load().is_like(&map);
         let map = Arc::new(map);
         self.map.store(Arc::clone(&map));
-        // Connections to servers that are no primaries any more are closed.
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
-        nodes.retain(|_, node| map.primaries().iter().any(|primary| Arc::ptr_eq(primary, node)));
+        let gone =
+            nodes.extract_if(|_, node| !map.primaries().iter().any(|primary| Arc::ptr_eq(primary, node)));
+        gone.for_each(|(_, node)| part_from(node));
         drop(nodes);
         if changed {
             tracing::debug!(epoch = map.epoch, primaries = map.primaries().len(), "the state of the Cluster");
             self.changed.send_replace(());
         }
     }
+}
+
+/// Closes the connections to a server that is no primary any more, once what is under way has had its time. Releases that nobody waits
+/// for are then finished elsewhere.
+fn part_from(node: Arc<Node>) {
+    tokio::spawn(async move {
+        tokio::time::sleep(PARTING).await;
+        node.lanes().for_each(|lane| lane.retire());
+    });
 }

@@ -11,7 +11,7 @@ use std::{
 use distlock::{ErrorKind, Fault, LockManager, Promise};
 use distlock_tests::{history::History, procs::Worker, server::ClusterGroup};
 
-use super::{LIMIT, LOCKS, SECOND, manager, now, until};
+use super::{LIMIT, LOCKS, SECOND, manager, now, spread::channels, until};
 
 /// A task that takes a lock again and again, its token growing each time, until it is told to stop.
 async fn work(locks: LockManager, key: String, done: Arc<AtomicU64>, stop: Arc<AtomicBool>) {
@@ -203,7 +203,14 @@ async fn fault_a_planned_failover_is_followed() {
     assert!(now() - start < 2 * SECOND, "{:?}", now() - start);
     until("the lease would have lapsed without a renewal", async || now() - start > 4 * SECOND).await;
     guard.check().unwrap();
+
+    // Waiters are told by the new primary from now on.
+    let heard = &group.servers()[3];
+    until("the manager listens there", async || channels(heard).await == 1).await;
+    let waiting = tokio::spawn(locks.mutex(name.as_str()).fair().wait(10 * SECOND).lock());
+    until("somebody waits", async || locks.inspect(name.as_str()).await.unwrap().waiters == 1).await;
     guard.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
     other.release().await.unwrap();
 }
 

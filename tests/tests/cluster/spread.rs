@@ -96,7 +96,7 @@ async fn waiters_are_told_on_every_server_by_one_subscription_each() {
     assert!(now() - released < SECOND, "{:?}", now() - released);
 }
 
-async fn channels(server: &distlock_tests::server::RedisServer) -> usize {
+pub(super) async fn channels(server: &distlock_tests::server::RedisServer) -> usize {
     let mut list = redis::cmd("PUBSUB");
     list.arg("SHARDCHANNELS");
     let channels: Vec<String> = list.query_async(&mut server.admin().await.unwrap()).await.unwrap();

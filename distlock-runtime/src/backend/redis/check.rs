@@ -1,6 +1,7 @@
 //! The look at the server's settings at start.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use redis::{Cmd, Value};
 
@@ -16,19 +17,35 @@ const PUSHES: (u32, u32) = (6, 0);
 /// Older servers have no channels in slots, by which waiters are told in a Cluster.
 const SHARDED_PUSHES: (u32, u32) = (7, 0);
 
+/// How long one server of several may take to tell its settings.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 impl RedisBackend {
     pub(super) async fn check_settings(&self) -> Result<Vec<Warning>, BackendError> {
         let nodes = self.connections.nodes().await?;
+        if let [node] = nodes.as_slice() {
+            return self.check_node(node).await;
+        }
         let mut warnings: Vec<Warning> = Vec::new();
-        for found in all(nodes.iter().map(|node| self.check_node(node))).await {
-            for warning in found? {
-                // The servers of a Cluster are mostly set alike.
+        for found in all(nodes.iter().map(|node| self.check_in_time(node))).await {
+            // The servers of a Cluster are mostly set alike.
+            for warning in found {
                 if !warnings.contains(&warning) {
                     warnings.push(warning);
                 }
             }
         }
         Ok(warnings)
+    }
+
+    /// Of a part of a Cluster that is away nothing is found.
+    async fn check_in_time(&self, node: &Node) -> Vec<Warning> {
+        match tokio::time::timeout(PATIENCE, self.check_node(node)).await {
+            Ok(Ok(warnings)) => return warnings,
+            Ok(Err(failure)) => tracing::debug!(%failure, "a server of the Cluster can't be checked"),
+            Err(_) => tracing::debug!(address = node.address(), "a server of the Cluster is silent"),
+        }
+        Vec::new()
     }
 
     async fn check_node(&self, node: &Node) -> Result<Vec<Warning>, BackendError> {

@@ -138,21 +138,25 @@ impl RedisBackend {
     }
 
     pub(super) async fn renew_all(&self, leases: &[LeaseHandle]) -> Vec<Renewal> {
+        let (exclusive, shares) = tokio::join!(self.renew_kind(leases, false), self.renew_kind(leases, true));
         let mut outcomes: Vec<Option<Renewal>> = vec![None; leases.len()];
-        let slot = |index: usize| self.namespace.lock(&leases[index].key).slot();
-        for shares in [false, true] {
-            let of_kind = |index: &usize| (leases[*index].mode != Mode::Exclusive) == shares;
-            let groups = self.groups((0..leases.len()).filter(of_kind), RENEWALS, slot);
-            let script = if shares { &script::SHARE_RENEW } else { &script::RENEW };
-            let build = |group: &[usize]| {
-                let some = group.iter().map(|index| &leases[*index]);
-                if shares { self.renew_shares_call(some) } else { self.renew_call(some) }
-            };
-            for (index, renewal) in self.renew_groups(script, groups, &build).await {
-                outcomes[index] = Some(renewal);
-            }
+        for (index, renewal) in exclusive.into_iter().chain(shares) {
+            outcomes[index] = Some(renewal);
         }
         outcomes.into_iter().map(|outcome| outcome.expect("each lease is of one kind")).collect()
+    }
+
+    async fn renew_kind(&self, leases: &[LeaseHandle], shares: bool) -> Vec<(usize, Renewal)> {
+        let of_kind = |index: &usize| (leases[*index].mode != Mode::Exclusive) == shares;
+        let slot = |index: usize| self.namespace.lock(&leases[index].key).slot();
+        let groups = self.groups((0..leases.len()).filter(of_kind), RENEWALS, slot);
+        let script = if shares { &script::SHARE_RENEW } else { &script::RENEW };
+        let build = |group: &[usize]| {
+            let some = group.iter().map(|index| &leases[*index]);
+            if shares { self.renew_shares_call(some) } else { self.renew_call(some) }
+        };
+        let shortest = leases.iter().map(|lease| lease.ttl.as_duration()).min().unwrap_or_default();
+        self.renew_groups(script, groups, shortest, &build).await
     }
 
     pub(super) async fn give_back(

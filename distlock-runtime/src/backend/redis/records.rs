@@ -69,7 +69,8 @@ impl RecordStore for RedisBackend {
             }
             call
         };
-        let mut outcomes = self.renew_groups(&script::RECORD_RENEW, groups, &build).await;
+        let shortest = leases.iter().map(|lease| lease.ttl.as_duration()).min().unwrap_or_default();
+        let mut outcomes = self.renew_groups(&script::RECORD_RENEW, groups, shortest, &build).await;
         outcomes.sort_unstable_by_key(|(index, _)| *index);
         outcomes.into_iter().map(|(_, renewal)| renewal).collect()
     }

@@ -265,3 +265,18 @@ async fn the_layers_fit_the_stacks_of_tonic_and_axum() {
     let request = Request::post("/").header("idempotency-key", "a").body(axum::body::Body::empty()).unwrap();
     assert_eq!(text(axum.oneshot(request).await.unwrap()).await, "reply");
 }
+
+/// They stand on `http`'s types: tonic isn't needed for gRPC, and axum is a choice. What the manifests say is what users build.
+#[test]
+fn no_layer_depends_on_a_framework() {
+    for room in ["distlock-tower", "distlock-runtime"] {
+        let path = format!("{}/../{room}/Cargo.toml", env!("CARGO_MANIFEST_DIR"));
+        let manifest = std::fs::read_to_string(path).unwrap();
+        let dependencies = manifest.split("\n[dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
+        assert!(dependencies.contains("http.workspace") || dependencies.contains("http = "), "{room}");
+        for line in dependencies.lines() {
+            assert!(!line.starts_with("tonic") && !line.starts_with("prost"), "{room}: {line}");
+            assert!(!line.starts_with("axum") || line.contains("optional = true"), "{room}: {line}");
+        }
+    }
+}

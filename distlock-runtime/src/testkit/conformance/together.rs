@@ -169,7 +169,7 @@ pub async fn several_are_held_and_released_like_single_ones(store: &impl Store) 
     // Under them, one may be entered again, and the rest of a larger set is taken beside it.
     let mut more = keys.clone();
     more.push(fresh_key("more"));
-    let inner = all.run(one.mutex_all(&more).reentrant().lock()).await.unwrap().unwrap();
+    let inner = all.run(one.mutex_all(&more).ttl(ms(900)).reentrant().lock()).await.unwrap().unwrap();
     assert_eq!(inner.fencing_token(&keys[1]), all.fencing_token(&keys[1]));
     assert_eq!(inner.guards().len(), 4);
     drop(inner);

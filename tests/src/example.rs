@@ -15,10 +15,11 @@ pub fn build(name: &str) -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--quiet", "--example", name, "--message-format", "json-render-diagnostics"]);
     cargo.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace"));
-    // What cargo tells this test about its own package would make build scripts run again.
+    // What cargo tells this test about its own package would make build scripts run again, and all that needs them be built again:
+    // here, and once more when somebody builds by hand.
     for (name, _) in std::env::vars_os() {
         let told = name.to_string_lossy();
-        if told.starts_with("CARGO_PKG_") || told.starts_with("CARGO_MANIFEST_") {
+        if told.starts_with("CARGO_PKG_") || told.starts_with("CARGO_MANIFEST_") || told == "OUT_DIR" {
             cargo.env_remove(name);
         }
     }

@@ -173,6 +173,7 @@ pub async fn several_are_held_and_released_like_single_ones(store: &impl Store) 
     assert_eq!(inner.fencing_token(&keys[1]), all.fencing_token(&keys[1]));
     assert_eq!(inner.guards().len(), 4);
     drop(inner);
+    free(&two, &more[3]).await;
     let error = all.run(one.mutex_all(&more).lock()).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Deadlock, "{error}");
     assert!(two.mutex(&more[3]).try_lock().await.is_ok(), "nothing was taken");

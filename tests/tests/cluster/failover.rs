@@ -233,5 +233,10 @@ async fn fault_a_grant_without_its_replica_is_given_back() {
     for key in group.servers()[0].keys().await.unwrap() {
         assert!(!key.starts_with("distlock:"), "{key} is left");
     }
+    // The others' replicas confirm, but not for a slot that has come here meanwhile.
     drop(locks.mutex(neighbour.as_str()).lock().await.unwrap());
+    let slot = group.slot_of(0, &neighbour).unwrap();
+    group.migrate(slot, 1, 0).await.unwrap();
+    let error = locks.mutex(neighbour.as_str()).lock().await.unwrap_err();
+    assert_eq!(error.code(), "NOT_REPLICATED", "{error}");
 }

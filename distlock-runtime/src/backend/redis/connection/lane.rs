@@ -191,7 +191,12 @@ impl Lane {
         self.state.note_request(sent);
         let mut waiting = Waiting { state: &self.state, owner: request.owner, answered: false, direct };
         let result = if direct {
-            Box::pin(self.send_alone(request)).await
+            let mut alone = Box::pin(self.send_alone(request));
+            tokio::select! {
+                biased;
+                result = &mut alone => result,
+                () = self.state.retirement.wait() => Err(SendError::Lost(None)),
+            }
         } else {
             self.send_with_others(request).await
         };

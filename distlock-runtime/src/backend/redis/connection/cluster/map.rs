@@ -143,7 +143,7 @@ pub(super) fn epoch(info: &Value) -> u64 {
 mod tests {
     use std::time::Duration;
 
-    use super::super::{Dialer, Route};
+    use super::super::{Dialer, Login, Route};
     use super::*;
     use crate::clock::Clock;
 
@@ -154,7 +154,14 @@ mod tests {
             let info =
                 redis::IntoConnectionInfo::into_connection_info((place.host.as_str(), place.port)).unwrap();
             let route = Route::Server(Box::new(info));
-            let dialer = Dialer::new(route, place.host.clone(), Duration::from_secs(1), Clock::System, false);
+            let dialer = Dialer::new(
+                route,
+                place.host.clone(),
+                Duration::from_secs(1),
+                Clock::System,
+                Login::default(),
+                false,
+            );
             Arc::new(Node::new(dialer, Clock::System))
         };
         let range = |first, last, host| Range { first, last, primary: at(host), replicas: vec![at("r")] };

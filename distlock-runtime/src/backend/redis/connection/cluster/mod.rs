@@ -38,8 +38,6 @@ use crate::clock::{Clock, Moment};
 const HOPS: u32 = 8;
 /// How long a slot that is on its way is waited for. Whoever can wait longer asks again.
 const SPLIT: Duration = Duration::from_millis(500);
-/// How long a server that isn't a primary any more is waited for.
-const PARTING: Duration = Duration::from_millis(100);
 /// First and last pause while a slot is on its way.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(60));
 /// How to reach a Cluster.
@@ -149,20 +147,9 @@ impl Cluster {
         let (mut asking, mut hops) = (false, 0);
         let mut patience = Patience::new(self.clock, if waits { SPLIT } else { Duration::ZERO });
         loop {
-            let sent = async {
-                match script {
-                    Some(script) => node.run(script, build, asking).await,
-                    None => node.exchange(operation, build, asking).await,
-                }
-            };
-            let sent = tokio::select! {
-                biased;
-                sent = sent => sent,
-                () = self.left(&node), if !asking => {
-                    let text = "it isn't a primary of its Cluster any more";
-                    let why = format!("no answer to {operation} from redis at {}: {text}", node.address());
-                    Err(BackendError::unknown(why))
-                }
+            let sent = match script {
+                Some(script) => node.run(script, build, asking).await,
+                None => node.exchange(operation, build, asking).await,
             };
             hops += 1;
             let reply = match sent {
@@ -258,18 +245,6 @@ impl Cluster {
             Some(other) if !Arc::ptr_eq(other, node) => Ok(Arc::clone(other)),
             _ => Err(failure),
         }
-    }
-
-    /// Ends a little after this server has ceased to be one that takes writes: one that hasn't answered by then may have stopped.
-    async fn left(&self, node: &Arc<Node>) {
-        let mut changes = self.changes();
-        let serves = || self.map.load().primaries().iter().any(|primary| Arc::ptr_eq(primary, node));
-        while serves() {
-            if changes.changed().await.is_err() {
-                return std::future::pending().await;
-            }
-        }
-        tokio::time::sleep(PARTING).await;
     }
 
     /// The slot is another server's from now on.

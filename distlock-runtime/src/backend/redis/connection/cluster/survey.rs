@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::map::{self, Map};
-use super::{Cluster, Node, PARTING};
+use super::{Cluster, Node};
 use crate::backend::redis::connection::lane::Request;
 use crate::backend::redis::connection::refused;
 use crate::backend::redis::error;
@@ -18,6 +18,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const RECENT: Duration = Duration::from_millis(50);
 /// How long one server may take to tell the state, if there is another state to go by.
 const ANSWER: Duration = Duration::from_millis(400);
+/// How long a server that is no primary any more may still answer what is under way.
+const PARTING: Duration = Duration::from_millis(100);
 /// How many servers may take the whole time that there is for the first look.
 const STEPS: u32 = 4;
 
@@ -142,8 +144,8 @@ impl Cluster {
     }
 }
 
-/// Closes the connections to a server that is no primary any more, once what is under way has had its time. Releases that nobody waits
-/// for are then finished elsewhere.
+/// Gives up the connections to a server that is no primary any more: one that has stopped would keep its callers waiting. What they sent may
+/// have been applied; releases that nobody waits for are finished elsewhere.
 fn part_from(node: Arc<Node>) {
     tokio::spawn(async move {
         tokio::time::sleep(PARTING).await;

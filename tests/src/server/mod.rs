@@ -16,6 +16,7 @@
 //! * `options` - what it is started with
 //! * `redlock` - several independent servers
 //! * `sentinel` - a primary with replicas and Sentinels
+//! * `clock` - a wall clock that can be moved
 //! * `cluster` - primaries that share the slots, with replicas
 //! * `admin` - looking into it: keys, clients, command counts, MONITOR
 //! * `tls` - a throw-away certificate authority
@@ -25,6 +26,7 @@
 
 mod admin;
 pub(crate) mod child;
+mod clock;
 mod cluster;
 mod options;
 mod port;

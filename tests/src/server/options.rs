@@ -12,6 +12,7 @@ pub struct RedisOptions {
     pub(crate) port: Option<u16>,
     pub(crate) sentinel: bool,
     pub(crate) valkey: bool,
+    pub(crate) movable_clock: bool,
     config: Vec<String>,
 }
 
@@ -33,6 +34,12 @@ impl RedisOptions {
     /// A Valkey of the newest kind instead of the Redis that is installed.
     pub fn valkey() -> Self {
         Self { valkey: true, ..Self::default() }
+    }
+
+    /// With a wall clock that [`shift_clock`](super::RedisServer::shift_clock) moves.
+    pub fn movable_clock(mut self) -> Self {
+        self.movable_clock = true;
+        self
     }
 
     /// Appends every write to a file, synced every second; [`restart`](super::RedisServer::restart) finds the data again.

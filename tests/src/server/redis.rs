@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use url::Url;
 
 use super::{
-    child,
+    child, clock,
     options::{ClientCerts, RedisOptions},
     port::PortLease,
     tls::TlsFiles,
@@ -183,6 +183,10 @@ impl RedisServer {
         command.arg(config);
         if self.options.sentinel {
             command.arg("--sentinel");
+        }
+        if self.options.movable_clock {
+            command.env("LD_PRELOAD", clock::prepare(self.folder.path())?);
+            command.env("DISTLOCK_CLOCK", clock::shift_file(self.folder.path()));
         }
         command.current_dir(self.folder.path());
         command.stdin(std::process::Stdio::null()).stdout(log.try_clone()?).stderr(log);

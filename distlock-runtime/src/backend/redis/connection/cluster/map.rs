@@ -141,7 +141,6 @@ pub(super) fn epoch(info: &Value) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use crate::backend::redis::credentials::Login;
     use std::time::Duration;
 
     use super::super::{Dialer, Login, Route};

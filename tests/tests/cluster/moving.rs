@@ -60,7 +60,7 @@ async fn procs_slots_that_move_under_load_let_nobody_overlap() {
         worker.wait_exit(LIMIT).await.unwrap();
         let lines = worker.lines();
         for error in lines.iter().filter_map(|line| line.strip_prefix("error ")) {
-            let known = ["LOCK_TIMEOUT", "CONNECTION", "CLOCK_DRIFT"];
+            let known = ["LOCK_TIMEOUT", "CONNECTION", "CLOCK_DRIFT", "UNLOCK_FAILED"];
             assert!(known.iter().any(|code| error.starts_with(code)), "{error}");
         }
         history.read(lines);

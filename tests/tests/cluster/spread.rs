@@ -78,7 +78,8 @@ async fn waiters_are_told_on_every_server_by_one_subscription_each() {
         took.push(now() - released);
     }
     took.sort_unstable();
-    assert!(took[took.len() / 2] < SECOND / 10, "{took:?}");
+    // Whoever isn't told asks after 200 ms at the soonest.
+    assert!(took[took.len() / 2] < 3 * SECOND / 20, "{took:?}");
     for server in group.servers() {
         assert_eq!(channels(server).await, 2);
     }
@@ -119,8 +120,9 @@ async fn hundreds_of_locks_in_all_slots_are_kept() {
     until("leases would have lapsed twice", async || now() - start > 2 * ttl).await;
     let renewals = scripts(&group).await - before;
     assert!(spread.is_valid() && together.is_valid() && reader.is_valid());
-    // Those of one slot in one call: at most ten rounds of a hundred and two.
-    assert!(renewals <= 1_020, "{renewals}");
+    // Those of one slot in one call: a hundred and two a round, and nearly twice as many if each went by itself.
+    let rounds = (now() - start).as_secs_f64() / (ttl / 3).mul_f64(0.9).as_secs_f64() + 2.0;
+    assert!(renewals as f64 <= 120.0 * rounds, "{renewals} in {rounds} rounds");
     spread.release().await.unwrap();
     together.release().await.unwrap();
     reader.release().await.unwrap();

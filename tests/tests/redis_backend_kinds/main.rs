@@ -7,6 +7,7 @@
 //! | `obstacles` | another kind under the key, rights, memory, broken counters |
 //! | `fair` | arrival decides |
 //! | `fault_dead` | waiters that died cost those behind them little, and only once |
+//! | `lapsed` | more shares that are over than one call clears away, and holders that somebody deleted |
 //! | `left_behind` | a line that is over, however long it was, conflicts with nobody |
 //! | `model` | random histories are those of the memory store |
 //! | `fault_scale` | ten thousand holders and waiters make no call slow |
@@ -15,6 +16,7 @@ mod changes;
 mod fair;
 mod fault_dead;
 mod fault_scale;
+mod lapsed;
 mod left_behind;
 mod model;
 mod obstacles;

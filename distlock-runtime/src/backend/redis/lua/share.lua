@@ -90,7 +90,10 @@ local function head() return redis.call('zrange', KEYS[3], 0, 0)[1] end
 -- at `me`, who asks at this moment. Gives when the head will be taken for dead, if only its silence is in the way, or now if there is more to do.
 local function settle(me)
   local first = redis.call('zrange', KEYS[2], 0, 0, 'WITHSCORES')
-  if first[1] and tonumber(first[2]) <= now then
+  if not first[1] then
+    -- Also if somebody deleted the holders: what they had is free.
+    used = 0
+  elseif tonumber(first[2]) <= now then
     local lapsed = {}
     first = redis.call('zrange', KEYS[2], 0, PURGE - 1, 'WITHSCORES')
     for i = 1, #first, 2 do

@@ -9,7 +9,9 @@ if failure then return failure end
 if not stands then return {} end
 local first = redis.call('zrange', KEYS[2], 0, 0, 'WITHSCORES')
 local over = {}
-if first[1] and tonumber(first[2]) <= now then
+if not first[1] then
+  used = 0
+elseif tonumber(first[2]) <= now then
   local oldest = redis.call('zrange', KEYS[2], 0, 999, 'WITHSCORES')
   for i = 1, #oldest, 2 do
     if tonumber(oldest[i + 1]) > now then break end

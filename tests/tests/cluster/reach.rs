@@ -5,12 +5,13 @@ use distlock_tests::server::{ClientCerts, ClusterGroup, PortLease, RedisOptions,
 
 use super::{SECOND, manager, now};
 
-/// One server of it is enough to find the others, and some of those named may be away.
+/// One server of it is enough to find the others, and some of those named may be away, or be something else.
 #[tokio::test]
 async fn any_server_leads_to_all() {
     let group = ClusterGroup::start_with(2, 1, RedisOptions::new().password("secret"));
-    let nobody = PortLease::any().unwrap();
-    let places = [nobody.number(), group.servers()[3].port()].map(|port| format!("127.0.0.1:{port}"));
+    let (nobody, stranger) = (PortLease::any().unwrap(), RedisServer::start(RedisOptions::new()).unwrap());
+    let ports = [nobody.number(), stranger.port(), group.servers()[3].port()];
+    let places = ports.map(|port| format!("127.0.0.1:{port}"));
     let locks = LockManager::connect(&format!("redis+cluster://:secret@{}", places.join(","))).await.unwrap();
     for server in [0, 1] {
         let guard = locks.mutex(group.name_at(server)).lock().await.unwrap();

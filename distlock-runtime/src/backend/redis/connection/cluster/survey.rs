@@ -70,7 +70,8 @@ impl Cluster {
         let others = known.replicas().iter().chain(&self.members.seeds).map(|place| self.node(place));
         let limit = if known.is_empty() { self.limit / STEPS } else { ANSWER.min(self.limit / STEPS) };
         let mut asked: Vec<Arc<Node>> = Vec::new();
-        let (mut failed, mut behind): (Option<BackendError>, Vec<Map>) = (None, Vec::new());
+        let (mut failed, mut refused): (Option<BackendError>, Option<BackendError>) = (None, None);
+        let mut behind: Vec<Map> = Vec::new();
         for node in primaries.into_iter().chain(others) {
             if asked.iter().any(|other| Arc::ptr_eq(other, &node)) {
                 continue;
@@ -83,10 +84,11 @@ impl Cluster {
                     return Ok(());
                 }
                 Ok(map) => behind.push(map),
-                Err(failure) if !failure.is_transient() => return Err(failure),
                 Err(failure) => {
                     tracing::debug!(%failure, "asking the next server of the Cluster");
-                    failed = Some(failure);
+                    // A mistake is worth more than that another one is away.
+                    let place = if failure.is_transient() { &mut failed } else { &mut refused };
+                    place.get_or_insert(failure);
                 }
             }
             asked.push(node);
@@ -99,7 +101,7 @@ impl Cluster {
             self.put(map);
             return Ok(());
         }
-        Err(failed.unwrap_or_else(|| {
+        Err(refused.or(failed).unwrap_or_else(|| {
             let text = format!("no server at {} knows a state of the Cluster", self.address);
             BackendError::refused(BackendErrorKind::Unavailable, text)
         }))

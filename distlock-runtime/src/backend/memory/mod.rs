@@ -4,6 +4,7 @@
 //! a server; only the server is missing.
 
 mod latches;
+mod lock;
 mod locks;
 mod places;
 mod records;

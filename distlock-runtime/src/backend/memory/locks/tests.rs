@@ -1,6 +1,7 @@
 //! The table against a model that says in the words of each kind what is right: random histories of acquisitions, repeats, renewals,
 //! releases, conversions and cancels, while time passes.
 
+use super::super::{CLAIM, LIVE};
 use super::*;
 use crate::token::{OwnerId, OwnerToken};
 use crate::ttl::Ttl;

@@ -2,15 +2,19 @@
 //!
 //! Everything that is handed to a task is an object whose drop undoes it: a task that goes away at any await leaves
 //! neither a lock nor a place behind.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `queues` | the queues of all keys |
+//! | `delivery` | what is handed to a task, and where it waits for it |
 
-use std::collections::HashMap;
-use std::fmt;
-use std::hash::BuildHasher;
+mod delivery;
+mod queues;
+
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
 use tokio::sync::oneshot;
 
 use super::driver::Driver;
@@ -25,11 +29,12 @@ use crate::queue::{Block, Entry, KeyQueue, Leave, News, Refused, Seat, Step, Ten
 use crate::token::{FencingToken, OwnerToken};
 use crate::ttl::Ttl;
 
-/// Locks in different shards don't contend.
-const SHARDS: usize = 32;
+pub(crate) use self::delivery::{Delivery, Place, Waiting};
+pub(super) use self::delivery::{LateAttempt, Mailbox, Parcel};
+pub(super) use self::queues::LocalQueues;
 
 type Queue = KeyQueue<Arc<Lease>, Mailbox>;
-pub(super) type LocalStep = Step<Arc<Lease>, Mailbox>;
+pub(in crate::engine) type LocalStep = Step<Arc<Lease>, Mailbox>;
 type LocalNews = (Seat, Mailbox, News<Arc<Lease>>);
 
 /// What a task asks of the queue, with what its hold will need.
@@ -52,154 +57,6 @@ impl Ask {
 
     pub(super) fn want(&self) -> Want {
         Want { ttl: self.ttl, shares: self.max_hold.is_none() && self.hold_at_least.is_none() }
-    }
-}
-
-/// Where a waiting task gets its news, and what it asked for.
-pub(super) struct Mailbox {
-    sender: oneshot::Sender<Delivery>,
-    ask: Ask,
-}
-
-/// What a waiting task is told.
-#[derive(Debug)]
-pub(crate) enum Delivery {
-    /// Go and ask the store. Boxed: most deliveries are hand-offs.
-    Drive(Box<Driver>),
-    /// The lock is yours.
-    Granted(Hold),
-}
-
-/// How a task got into the queue.
-#[derive(Debug)]
-pub(crate) enum Place {
-    /// Go and ask the store.
-    Drive(Driver),
-    /// Wait for news.
-    Wait(Waiting),
-}
-
-#[derive(Default)]
-struct Shard {
-    slots: HashMap<LockKey, Slot, RandomState>,
-    /// What the store last failed with, until it answers again: tells "held" from "store down" to those who wait.
-    troubles: HashMap<LockKey, BackendError, RandomState>,
-    /// Who of another process was in the way when the store was last asked, and when that was.
-    elsewhere: HashMap<LockKey, (Holder, Moment), RandomState>,
-    /// How many tasks stand in the store's line by themselves.
-    alone: HashMap<LockKey, usize, RandomState>,
-    /// The holds that never stood in a queue of this process, of which a lock may have several.
-    beside: HashMap<OwnerToken, Weak<View>, RandomState>,
-}
-
-struct Slot {
-    queue: Queue,
-    view: Weak<View>,
-}
-
-impl Default for Slot {
-    fn default() -> Self {
-        Self { queue: KeyQueue::new(), view: Weak::new() }
-    }
-}
-
-impl Shard {
-    fn queue(&mut self, key: &LockKey) -> Option<&mut Queue> {
-        self.slots.get_mut(key).map(|slot| &mut slot.queue)
-    }
-
-    fn remove(&mut self, key: &LockKey) {
-        self.slots.remove(key);
-        self.settle(key);
-        self.cleared(key);
-    }
-
-    /// Nobody of another process is in the way any more.
-    fn cleared(&mut self, key: &LockKey) {
-        if !self.elsewhere.is_empty() {
-            self.elsewhere.remove(key);
-        }
-    }
-
-    fn settle(&mut self, key: &LockKey) {
-        if !self.troubles.is_empty() {
-            self.troubles.remove(key);
-        }
-    }
-}
-
-pub(super) struct LocalQueues {
-    shards: Box<[Mutex<Shard>]>,
-    hasher: RandomState,
-}
-
-impl LocalQueues {
-    pub(super) fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hasher: RandomState::default() }
-    }
-
-    fn shard(&self, key: &LockKey) -> MutexGuard<'_, Shard> {
-        let hash = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).expect("less than SHARDS");
-        // No code of others runs under this lock, so a poisoned one is still whole.
-        self.shards[hash].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Runs an event through a key's queue and takes the place away if nothing is left in it.
-    fn event(&self, key: &LockKey, event: impl FnOnce(&mut Queue) -> LocalStep) -> Option<LocalStep> {
-        let mut shard = self.shard(key);
-        let step = event(shard.queue(key)?);
-        if step.idle {
-            shard.remove(key);
-        }
-        Some(step)
-    }
-
-    /// Sends away all who wait.
-    pub(super) fn dismiss(&self) {
-        for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            for slot in shard.slots.values_mut() {
-                slot.queue.dismiss();
-            }
-        }
-    }
-
-    pub(super) fn lost(&self, key: &LockKey, id: LeaseId) -> Option<LocalStep> {
-        self.event(key, |queue| queue.lost(|lease| lease.id == id))
-    }
-
-    /// The driver is about to send a command under this ticket; how many tasks wait behind it. `None` if it was overtaken.
-    pub(super) fn driving(&self, key: &LockKey, driver: Seat, ticket: Ticket) -> Option<usize> {
-        let mut shard = self.shard(key);
-        let queue = shard.queue(key)?;
-        queue.driving(driver, ticket).then(|| queue.waiting())
-    }
-
-    /// What the store answered to the driver: somebody is in the way.
-    pub(super) fn note_elsewhere(&self, key: &LockKey, holder: &Holder, now: Moment) {
-        let mut shard = self.shard(key);
-        if shard.slots.contains_key(key) {
-            shard.elsewhere.insert(key.clone(), (holder.clone(), now));
-        }
-    }
-
-    /// What the store answered to whoever asks it for this key: an error, or not.
-    pub(super) fn note_trouble(&self, key: &LockKey, error: Option<&BackendError>) {
-        let mut shard = self.shard(key);
-        match error {
-            Some(error) => drop(shard.troubles.insert(key.clone(), error.clone())),
-            None => shard.settle(key),
-        }
-    }
-
-    /// A hold begins, or goes on, that never stood in a queue of this process.
-    pub(super) fn note_beside(&self, lease: &Lease, view: &Arc<View>) {
-        self.shard(&lease.key).beside.insert(lease.owner, Arc::downgrade(view));
-    }
-
-    /// The hold that has the key in this process.
-    pub(crate) fn view(&self, key: &LockKey) -> Option<Arc<View>> {
-        self.shard(key).slots.get(key)?.view.upgrade()
     }
 }
 
@@ -341,7 +198,7 @@ impl Engine {
     /// How many holds that never stood in a queue of this process are remembered.
     #[cfg(test)]
     pub(crate) fn remembered(&self) -> usize {
-        self.queues.shards.iter().map(|shard| shard.lock().expect("no test panics in it").beside.len()).sum()
+        self.queues.remembered()
     }
 
     /// What the task that asks the store for this key last failed with.
@@ -483,77 +340,5 @@ fn exclusive(key: &LockKey, ticket: &Ticket) -> AcquireRequest {
         fair: false,
         queue: true,
         tokens: 1,
-    }
-}
-
-/// A command that may still arrive; cancelled on drop.
-pub(super) struct LateAttempt {
-    engine: Arc<Engine>,
-    request: AcquireRequest,
-    keep: Option<Duration>,
-}
-
-impl Drop for LateAttempt {
-    fn drop(&mut self) {
-        self.engine.cancel_detached(self.request.clone(), self.keep);
-    }
-}
-
-/// News on their way to a task; delivered on drop. If the task is gone, the drop of what it would have got undoes it.
-pub(super) struct Parcel(Option<(oneshot::Sender<Delivery>, Delivery)>);
-
-impl Drop for Parcel {
-    fn drop(&mut self) {
-        if let Some((sender, delivery)) = self.0.take() {
-            drop(sender.send(delivery));
-        }
-    }
-}
-
-/// A place behind others. Dropped, it is given up.
-pub(crate) struct Waiting {
-    engine: Arc<Engine>,
-    key: LockKey,
-    seat: Seat,
-    inbox: oneshot::Receiver<Delivery>,
-    told: bool,
-    /// The driver, and how far it was, at the last look.
-    seen: Option<(Seat, u32)>,
-}
-
-impl Waiting {
-    /// The news, when they come; `None` if the manager shut down. Cancel safe.
-    pub(crate) async fn news(&mut self) -> Option<Delivery> {
-        let news = (&mut self.inbox).await.ok();
-        self.told = true;
-        news
-    }
-
-    /// To be called now and then: takes the turn from a driver that has done nothing since the last call, because nobody polls
-    /// its future.
-    pub(crate) fn look_at_the_driver(&mut self) {
-        let (seat, seen) = (self.seat, &mut self.seen);
-        let step = self.engine.queues.event(&self.key, |queue| queue.overtake(seat, seen));
-        self.engine.perform(&self.key, step);
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.engine.waiting.fetch_sub(1, Ordering::AcqRel);
-        if self.told {
-            return;
-        }
-        let mut shard = self.engine.queues.shard(&self.key);
-        if let Some(queue) = shard.queue(&self.key) {
-            queue.leave(self.seat);
-        }
-        // News that are in the mailbox already are dropped with it, which undoes them.
-    }
-}
-
-impl fmt::Debug for Waiting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Waiting").field("key", &self.key).field("seat", &self.seat).finish_non_exhaustive()
     }
 }

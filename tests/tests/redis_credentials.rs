@@ -4,7 +4,7 @@ use std::{
     error::Error,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -13,7 +13,7 @@ use distlock::{
     ErrorKind, LockManager,
     backend::{
         Clock,
-        redis::{Credentials, RedisBackend, RedisOptions},
+        redis::{CredentialProvider, Credentials, RedisBackend, RedisOptions},
     },
 };
 use distlock_tests::{
@@ -47,10 +47,14 @@ impl Vault {
 
     async fn connect(&self, url: &str) -> LockManager {
         let vault = self.clone();
-        let options = RedisOptions::from_url(url).unwrap().credentials(move || vault.clone().give());
-        let backend = RedisBackend::open(&options, Clock::System).unwrap();
-        LockManager::builder().backend(backend).await.unwrap()
+        connect(url, move || vault.clone().give()).await
     }
+}
+
+async fn connect(url: &str, provider: impl CredentialProvider + 'static) -> LockManager {
+    let options = RedisOptions::from_url(url).unwrap().credentials(provider);
+    let backend = RedisBackend::open(&options, Clock::System).unwrap();
+    LockManager::builder().backend(backend).await.unwrap()
 }
 
 fn open_url(server: &RedisServer) -> String {
@@ -142,6 +146,106 @@ async fn a_provider_that_fails_is_an_outage_that_passes() {
     vault.put(Ok(Credentials::new("pw")));
     let back = async || locks.mutex("k").wait(LIMIT).lock().await.ok();
     wait::until("the lock", LIMIT, back).await.unwrap().release().await.unwrap();
+}
+
+/// Two connections, each of which asks twice a second at most.
+#[tokio::test]
+async fn credentials_that_lapse_at_once_are_no_busy_loop() {
+    let server = RedisServer::start(server::RedisOptions::new().password("pw")).unwrap();
+    let vault = Vault::with(Credentials::new("pw").valid_for(Duration::ZERO));
+    let locks = vault.connect(&open_url(&server)).await;
+    locks.mutex("k").lock().await.unwrap().release().await.unwrap();
+    let (asked, begin) = (vault.asked(), Clock::System.now());
+    wait::until("new ones to be asked for", LIMIT, async || (vault.asked() >= asked + 8).then_some(()))
+        .await
+        .unwrap();
+    assert!(Clock::System.now() - begin > Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn the_provider_goes_with_the_manager_and_not_with_the_term_of_what_it_gave() {
+    let server = RedisServer::start(server::RedisOptions::new().password("pw")).unwrap();
+    let is_kept = Arc::new(());
+    let vault = Vault::with(Credentials::new("pw").valid_for(Duration::from_secs(3600)));
+    let (given, there) = (vault.clone(), Arc::clone(&is_kept));
+    let locks = connect(&open_url(&server), move || {
+        let _ = &there;
+        given.clone().give()
+    })
+    .await;
+    for _ in 0..3 {
+        locks.mutex("k").wait(LIMIT).lock().await.unwrap().release().await.unwrap();
+        cut(&server, "default").await;
+    }
+    drop(locks);
+    let gone = async || (Arc::strong_count(&is_kept) == 1).then_some(());
+    wait::until("nobody to have the provider", LIMIT, gone).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_provider_that_panics_is_an_outage_that_passes() {
+    let server = RedisServer::start(server::RedisOptions::new().password("pw")).unwrap();
+    let broken = Arc::new(AtomicBool::new(false));
+    let asked = Arc::new(AtomicU64::new(0));
+    let (breaks, asks) = (Arc::clone(&broken), Arc::clone(&asked));
+    let locks = connect(&open_url(&server), move || {
+        asks.fetch_add(1, Ordering::AcqRel);
+        assert!(!breaks.load(Ordering::Acquire), "a fault of the provider");
+        async { Ok(Credentials::new("pw").valid_for(Duration::from_secs(1))) }
+    })
+    .await;
+    let guard = locks.mutex("held").lock().await.unwrap();
+    let two_more = async || {
+        let before = asked.load(Ordering::Acquire);
+        let more = async || (asked.load(Ordering::Acquire) >= before + 4).then_some(());
+        wait::until("it to be asked again by both connections", LIMIT, more).await.unwrap();
+    };
+    broken.store(true, Ordering::Release);
+    // Open connections go on, and ask again.
+    two_more().await;
+    cut(&server, "default").await;
+    let error = locks.mutex("k").wait(Duration::from_millis(500)).lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connection, "{error}");
+    assert!(error.to_string().contains("the provider panicked"), "{error}");
+    broken.store(false, Ordering::Release);
+    locks.mutex("k").wait(LIMIT).lock().await.unwrap().release().await.unwrap();
+    two_more().await;
+    guard.release().await.unwrap();
+}
+
+/// Whoever waits goes on waiting, and leases are renewed over connections of the new password.
+#[tokio::test]
+async fn a_password_is_rotated_on_all_servers_of_a_cluster_while_many_wait() {
+    let cluster = ClusterGroup::start_with(3, 0, server::RedisOptions::new().password("old"));
+    let vault = Vault::with(Credentials::new("old"));
+    let url = cluster.url("").replace(":old@", "");
+    let (locks, rival) = (vault.connect(&url).await, vault.connect(&url).await);
+    let mut held = Vec::new();
+    let mut waiting = Vec::new();
+    for server in 0..3 {
+        let name = cluster.name_at(server);
+        held.push(locks.mutex(name.as_str()).ttl(Duration::from_secs(6)).lock().await.unwrap());
+        waiting.extend((0..100).map(|_| tokio::spawn(rival.mutex(name.as_str()).wait(LIMIT * 3).lock())));
+        let stands = async || (locks.inspect(name.as_str()).await.unwrap().waiters >= 1).then_some(());
+        wait::until("somebody to wait", LIMIT, stands).await.unwrap();
+    }
+    let rotated = Clock::System.now();
+    for server in cluster.servers() {
+        admin(server, &["CONFIG", "SET", "requirepass", "new"]).await;
+    }
+    vault.put(Ok(Credentials::new("new")));
+    for server in cluster.servers() {
+        cut(server, "default").await;
+    }
+    let outlived = async || (Clock::System.now() - rotated > Duration::from_secs(7)).then_some(());
+    wait::until("leases to have lapsed without renewals", LIMIT, outlived).await.unwrap();
+    for guard in held {
+        guard.check().unwrap();
+        guard.release().await.unwrap();
+    }
+    for waiting in waiting {
+        waiting.await.unwrap().unwrap().release().await.unwrap();
+    }
 }
 
 #[tokio::test]

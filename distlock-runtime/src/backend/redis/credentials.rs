@@ -38,7 +38,7 @@ impl Credentials {
     }
 
     /// For how long from now on the server accepts them. After four fifths of it each open connection is given new ones
-    /// (`AUTH`), and goes on without a break.
+    /// (`AUTH`), and goes on without a break; that is at most twice a second.
     #[must_use]
     pub fn valid_for(mut self, time: Duration) -> Self {
         self.valid_for = Some(time);
@@ -64,6 +64,7 @@ pub trait CredentialProvider: Send + Sync {
     ///
     /// # Errors
     /// Whatever keeps it from giving some: callers get `CONNECTION` with its text (let no secret be part of it), and it is asked again as in any outage.
+    /// A panic counts as such a failure.
     async fn credentials(&self) -> Result<Credentials, Box<dyn Error + Send + Sync>>;
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
 
 use super::batch::{self, Op, ReplyTo};
 use super::confirm::Confirmations;
@@ -76,6 +77,16 @@ pub(in super::super) struct Lane {
     confirmations: Confirmations,
     history: OnceLock<String>,
     place: OnceLock<String>,
+    /// The task that renews its credentials, if they lapse.
+    renewal: OnceLock<AbortHandle>,
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        if let Some(renewal) = self.renewal.get() {
+            renewal.abort();
+        }
+    }
 }
 
 /// What lane and batcher share.
@@ -119,6 +130,7 @@ impl Lane {
             confirmations: Confirmations::default(),
             history: OnceLock::new(),
             place: OnceLock::new(),
+            renewal: OnceLock::new(),
         })
     }
 
@@ -154,6 +166,11 @@ impl Lane {
     pub(super) fn set_place(&self, place: String) {
         // Once, as the history.
         let _ = self.place.set(place);
+    }
+
+    pub(super) fn set_renewal(&self, task: AbortHandle) {
+        // Once, as the history.
+        let _ = self.renewal.set(task);
     }
 
     /// Subscribes to a channel.

@@ -1,6 +1,10 @@
 //! Asking for the credentials of a connection, and giving it new ones before they lapse.
 
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use redis::{ConnectionInfo, Value};
@@ -11,6 +15,8 @@ use super::lane::Lane;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::clock::Clock;
 
+/// How soon new credentials are asked for at the earliest, however soon the present ones lapse.
+const SOONEST: Duration = Duration::from_millis(500);
 /// First and last pause between two attempts to renew what lapses soon.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
@@ -44,14 +50,15 @@ impl Login {
 }
 
 impl Term {
-    /// Keeps the connection's credentials fresh for as long as it is in service.
+    /// Keeps the connection's credentials fresh for as long as it is in service: the task, and with it the provider, goes with the lane.
     pub(super) fn keep(self, lane: &Arc<Lane>, address: String) {
-        tokio::spawn(self.renew(Arc::downgrade(lane), address));
+        let task = tokio::spawn(self.renew(Arc::downgrade(lane), address));
+        lane.set_renewal(task.abort_handle());
     }
 
     async fn renew(mut self, lane: Weak<Lane>, address: String) {
         loop {
-            tokio::time::sleep(self.valid_for.mul_f64(0.8)).await;
+            tokio::time::sleep(self.valid_for.mul_f64(0.8).max(SOONEST)).await;
             let mut pause = AGAIN.0;
             loop {
                 let Some(lane) = lane.upgrade().filter(|lane| lane.is_live()) else { return };
@@ -96,8 +103,16 @@ async fn ask(
         let text = format!("no credentials for redis at {address}: {why}");
         BackendError::refused(BackendErrorKind::Unavailable, text)
     };
-    match tokio::time::timeout(limit, provider.credentials()).await {
-        Ok(given) => given.map_err(|failure| failed(failure.to_string())),
+    // Called inside of the future, so that a panic in front of the first `await` is caught too. Callers wait for what is asked here, and
+    // subscriptions too: they would never hear of a task that had gone.
+    let mut given = pin!(async { provider.credentials().await });
+    let caught = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| given.as_mut().poll(cx))) {
+        Ok(poll) => poll.map(Some),
+        Err(_) => Poll::Ready(None),
+    });
+    match tokio::time::timeout(limit, caught).await {
+        Ok(Some(given)) => given.map_err(|failure| failed(failure.to_string())),
+        Ok(None) => Err(failed("the provider panicked".to_owned())),
         Err(_) => Err(failed(format!("the provider gave none within {} ms", limit.as_millis()))),
     }
 }

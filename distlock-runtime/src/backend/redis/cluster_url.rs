@@ -76,6 +76,8 @@ mod tests {
             ("redis+cluster://hunter2@a", "user without password"),
             ("redis+cluster://:hunter2%@a", "%25"),
             ("redis+cluster://:hunter2@a#x", "'#'"),
+            ("redis+cluster://u:12?hunter2@a,b", "%3F"),
+            ("redis+cluster://u:12/hunter2@a,b", "%2F"),
         ] {
             let error = RedisOptions::from_url(url).unwrap_err();
             assert_eq!(error.kind(), BackendErrorKind::Config, "{url}");

@@ -94,6 +94,10 @@ mod tests {
             ("redis+sentinel://:hunter2%@a/m", "%25"),
             ("redis+sentinel://a/m?sentinel_password=hunter2%", "%25"),
             ("redis+sentinel://:hunter2@a/m#x", "'#'"),
+            ("redis+sentinel://u:12/hunter2@h", "%2F"),
+            ("redis+sentinel://u:12/m/hunter2@h", "%2F"),
+            ("redis+sentinel://u:12/m?hunter2@h", "%2F"),
+            ("redis+sentinel://a/m?sentinel_password=x&hunter2", "%26"),
             ("redis://:hunter2@a?sentinel_password=hunter2", "\"sentinel_password\""),
         ] {
             let error = RedisOptions::from_url(url).unwrap_err();

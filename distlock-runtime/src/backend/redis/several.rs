@@ -33,6 +33,9 @@ impl<'a> Several<'a> {
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if path.contains('@') {
+            return Err(url::early());
+        }
         let (credentials, places) = match authority.rsplit_once('@') {
             Some((credentials, places)) => (format!("{credentials}@"), places),
             None => (String::new(), authority),

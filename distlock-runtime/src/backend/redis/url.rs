@@ -26,6 +26,22 @@ pub(super) fn parse(text: &str) -> Result<RedisOptions, BackendError> {
 
 /// `elsewhere`: parameters that the caller reads itself, for the list of those that are known.
 pub(super) fn parse_with(text: &str, elsewhere: &[&'static str]) -> Result<RedisOptions, BackendError> {
+    read(text, elsewhere).map_err(|error| if ends_early(text) { early() } else { error })
+}
+
+/// Whether an `@` stands behind what was taken for the host. Then a part of the password may stand there too, and nothing is quoted.
+fn ends_early(text: &str) -> bool {
+    let behind = text.split_once("://").map_or("", |(_, behind)| behind);
+    behind.find(['/', '?', '#']).is_some_and(|end| behind[end..].contains('@'))
+}
+
+pub(super) fn early() -> BackendError {
+    config(
+        "the redis URL can't be read, and an '@' stands behind its host: '/', '?' and '#' in user and password are written %2F, %3F and %23",
+    )
+}
+
+fn read(text: &str, elsewhere: &[&'static str]) -> Result<RedisOptions, BackendError> {
     // The text may hold a password: it is never quoted in an error.
     if authority(text).contains(',') {
         return Err(config(
@@ -111,7 +127,8 @@ fn parameters(
             let mut known: Vec<&str> = COMMON.iter().chain(own).chain(elsewhere).copied().collect();
             known.sort_unstable();
             return Err(config(format!(
-                "unknown parameter \"{name}\" in the redis URL; known: {}",
+                "unknown parameter {} in the redis URL; known: {}",
+                quoted(&name, url.query().unwrap_or_default()),
                 known.join(", ")
             )));
         }
@@ -151,6 +168,15 @@ fn parameters(
         (None, None) => Ok(options),
         _ => Err(config("cert and key belong together: give both, or none")),
     }
+}
+
+/// The name of a parameter, unless it may be what stands behind an unescaped `&` of a password.
+fn quoted(name: &str, query: &str) -> String {
+    let is_named = |pair: &str| pair.split_once('=').is_some_and(|(before, _)| before == name);
+    if query.split('&').any(is_named) {
+        return format!("\"{name}\"");
+    }
+    "without a value (not shown, since an '&' in a password is written %26)".to_owned()
 }
 
 /// What a server at a network address takes.
@@ -276,6 +302,11 @@ mod tests {
             "redis://u:hunter2%ZZ@h",
             "redis://hunter2@h",
             "redis://:hunter2@a,b",
+            "redis://u:12?hunter2@h",
+            "redis://u:12?x=1&hunter2=1@h/1",
+            "redis://u:12/hunter2@h",
+            "redis://u:p@x?hunter2=@h",
+            "redis+unix:///s?user=u&password=x&hunter2",
         ] {
             let error = parse(url).unwrap_err();
             assert!(!format!("{error:?}").contains("hunter2"), "{error}");

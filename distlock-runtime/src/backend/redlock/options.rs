@@ -239,6 +239,7 @@ mod tests {
             ),
             ("redlock://u:12?hunter2@a,b,c", "3 to 9"),
             ("redlock://u:p?hunter2@a,b,c", "port"),
+            ("redlock://u:12/hunter2@a,b,c", "%2F"),
             ("redlock://:hunter2@a,b,c?min_replicas=1", "min_replicas makes no sense"),
             ("redlock://:hunter2@a,b,c?replica_timeout=1s", "replica_timeout makes no sense"),
             ("redlock://:hunter2@a,b,c?strict_failover=on", "without replicas and failovers"),

@@ -27,6 +27,10 @@ impl Budget {
         matches!(self.wait, Wait::None) || matches!(self.wait, Wait::For(length) if length.is_zero())
     }
 
+    pub(super) fn spent(&self) -> Duration {
+        self.clock.now() - self.started
+    }
+
     pub(super) fn left(&self, now: Moment) -> Duration {
         match self.wait {
             Wait::None => Duration::ZERO,

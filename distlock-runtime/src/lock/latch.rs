@@ -71,7 +71,7 @@ impl Latch {
         self
     }
 
-    /// How long [`wait`](Self::wait) waits, and the other calls for a store that doesn't answer (10 s unless the manager says
+    /// How long [`wait`](Self::wait) waits (zero: it looks once), and the other calls for a store that doesn't answer (10 s unless the manager says
     /// otherwise).
     #[must_use]
     pub fn within(mut self, length: Duration) -> Self {
@@ -131,6 +131,12 @@ impl Latch {
     pub async fn wait(&self) -> Result<(), LockError> {
         let spec = self.spec()?;
         let budget = self.budget();
+        if budget.is_single() {
+            return match self.count().await? {
+                0 => Ok(()),
+                left => Err(self.not_open(&budget, left).for_key(&spec.key)),
+            };
+        }
         let left = AtomicU32::new(UNSEEN);
         let store = self.store()?;
         let opened = self.insist("wait", &spec, &budget, || store.opened(&spec, &left));
@@ -139,13 +145,10 @@ impl Latch {
             outcome = opened => outcome,
             () = self.shared.engine.closed() => Err(shut_down().for_key(&spec.key)),
             () = budget.used_up(budget.started) => {
-                let waited = (budget.clock.now() - budget.started).as_millis();
                 Err(match left.load(Ordering::Acquire) {
                     UNSEEN => LockError::new(ErrorKind::Connection, "wait")
-                        .detail(format!("no reply within {waited} ms")),
-                    left => LockError::new(ErrorKind::Timeout, "wait")
-                        .detail(format!("waited {waited} ms for a latch, {left} of {} are left", self.count))
-                        .remedy("wait for longer, or find out which work hasn't counted"),
+                        .detail(format!("no reply within {} ms", budget.spent().as_millis())),
+                    left => self.not_open(&budget, left),
                 }
                 .for_key(&spec.key))
             }
@@ -212,6 +215,13 @@ impl Latch {
             }
             backoff = (backoff * 2).min(BACKOFF.1);
         }
+    }
+
+    fn not_open(&self, budget: &Budget, left: u32) -> LockError {
+        let (waited, count) = (budget.spent().as_millis(), self.count);
+        LockError::new(ErrorKind::Timeout, "wait")
+            .detail(format!("waited {waited} ms for a latch, {left} of {count} are left"))
+            .remedy("wait for longer, or find out which work hasn't counted")
     }
 
     fn budget(&self) -> Budget {

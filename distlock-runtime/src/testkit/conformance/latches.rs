@@ -12,6 +12,7 @@ use super::Store;
 use super::tools::{eventually, fresh_key, in_time, manager, ms, ttl};
 use crate::backend::{BackendErrorKind, LatchSpec, LatchStore};
 use crate::error::ErrorKind;
+use crate::key::LockKey;
 use crate::token::OwnerToken;
 
 const LONG: Duration = Duration::from_secs(15);
@@ -47,6 +48,10 @@ pub async fn a_latch_opens_with_the_last_count(store: &impl Store) {
     for outcome in in_time("all who wait", waiting.join_all()).await {
         outcome.unwrap();
     }
+    let at_once = |key: &LockKey| managers[0].latch(key, 6).within(Duration::ZERO);
+    at_once(&key).wait().await.unwrap();
+    let shut = at_once(&fresh_key("shut")).wait().await.unwrap_err();
+    assert_eq!(shut.kind(), ErrorKind::Timeout, "it looked once: {shut}");
     assert_eq!(latch(0).count_down_by(3).await.unwrap(), 0);
     in_time("one that comes late", latch(1).wait()).await.unwrap();
     assert_eq!(managers[0].latch(fresh_key("steps"), 5).count_down_by(4).await.unwrap(), 1);

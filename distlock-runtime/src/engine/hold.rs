@@ -93,6 +93,33 @@ impl View {
         next.unwrap_or_else(|| self.clone())
     }
 
+    /// Whether the hold is valid, or the one as which it goes on.
+    pub(crate) fn is_standing(self: &Arc<Self>) -> bool {
+        let mut view = self.standing();
+        while !view.is_valid() {
+            // It may have been converted between the two looks.
+            let next = view.standing();
+            if Arc::ptr_eq(&next, &view) {
+                return false;
+            }
+            view = next;
+        }
+        true
+    }
+
+    /// Resolves when others may join the hold, or it is over: at once unless it is being converted.
+    pub(crate) async fn settled(&self) {
+        let bell = self.source.cell().bell();
+        loop {
+            let mut rung = std::pin::pin!(bell.notified());
+            rung.as_mut().enable();
+            if self.is_over() || self.guards() > 0 {
+                return;
+            }
+            rung.await;
+        }
+    }
+
     pub(crate) fn guards(&self) -> u32 {
         self.guards.load(Ordering::Acquire)
     }
@@ -296,6 +323,7 @@ impl Hold {
                 .detail(format!("no reply within {} ms", patience.as_millis())),
         };
         self.view.guards.store(1, Ordering::Release);
+        self.view.source.cell().ring();
         Err((self, error))
     }
 

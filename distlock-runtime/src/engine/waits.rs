@@ -24,7 +24,7 @@ struct Entry {
 
 impl Entry {
     fn holds(&self, key: &LockKey) -> bool {
-        self.under.iter().any(|view| view.key() == Some(key) && view.standing().is_valid())
+        self.under.iter().any(|view| view.key() == Some(key) && view.is_standing())
     }
 }
 

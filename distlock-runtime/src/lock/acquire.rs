@@ -94,7 +94,8 @@ async fn inner(
     let checked = options.check()?;
     let engine = &shared.engine;
     let scope = Scope::current();
-    if let Some(hold) = scope.find(engine, key)
+    let patience = budget.attempt(started, Duration::MAX);
+    if let Some(hold) = scope.find_settled(engine, key, patience).await
         && let Some(guard) = reenter(&scope, hold, &checked)?
     {
         return Ok((guard, "reentered"));

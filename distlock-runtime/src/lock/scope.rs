@@ -6,11 +6,13 @@
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use pin_project_lite::pin_project;
 
 use super::Shared;
 use crate::backend::Mode;
+use crate::clock::within;
 use crate::engine::{Engine, Hold, Lease, View};
 use crate::key::LockKey;
 
@@ -82,7 +84,7 @@ impl Scope {
 
     /// Whether the code is under a valid hold of this key, of whatever manager.
     pub(super) fn holds(&self, key: &LockKey) -> bool {
-        self.nodes().any(|node| node.view.key() == Some(key) && node.view.standing().is_valid())
+        self.nodes().any(|node| node.view.key() == Some(key) && node.view.is_standing())
     }
 
     /// How many permits of this semaphore of this manager the code is under, over all its holds.
@@ -111,9 +113,31 @@ impl Scope {
 
     /// A share of the hold on this key of this manager, if the code is under one.
     pub(super) fn find(&self, engine: &Arc<Engine>, key: &LockKey) -> Option<Hold> {
+        self.standing(engine, key).find_map(|view| Hold::of(&view, engine))
+    }
+
+    /// The same, once a conversion that is under way is done: until then nobody joins the hold, but the code is under it. `None`,
+    /// too, if that takes longer than this.
+    pub(super) async fn find_settled(
+        &self,
+        engine: &Arc<Engine>,
+        key: &LockKey,
+        patience: Duration,
+    ) -> Option<Hold> {
+        loop {
+            if let Some(hold) = self.find(engine, key) {
+                return Some(hold);
+            }
+            let view = self.standing(engine, key).find(|view| !view.is_over())?;
+            Box::pin(within(patience, view.settled())).await?;
+        }
+    }
+
+    /// The holds on this key of this manager that the code is under, innermost first.
+    fn standing(&self, engine: &Arc<Engine>, key: &LockKey) -> impl Iterator<Item = Arc<View>> {
         self.nodes()
-            .filter(|node| node.view.key() == Some(key) && node.engine.as_ptr() == Arc::as_ptr(engine))
-            .find_map(|node| Hold::of(&node.view.standing(), engine))
+            .filter(move |node| node.view.key() == Some(key) && node.engine.as_ptr() == Arc::as_ptr(engine))
+            .map(|node| node.view.standing())
     }
 
     /// Runs code in this scope.

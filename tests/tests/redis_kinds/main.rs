@@ -3,6 +3,7 @@
 //! | room | what it shows |
 //! |---|---|
 //! | `circles` | looking for circles over processes costs those who hold and wait for long, and leaves nothing |
+//! | `conversions` | code in the scope of a lock that is being converted waits for what it becomes |
 //! | `latch` | those who wait are told, a lost reply counts once, and nothing lasts for ever |
 //! | `costs` | the commands of each kind are those that the guide tells |
 //! | `owners` | what an explicit owner leaves in the store, for how long, and what it costs |
@@ -10,6 +11,7 @@
 //! | `together` | several locks are one command where nobody holds them, and never half taken |
 
 mod circles;
+mod conversions;
 mod costs;
 mod latch;
 mod owners;

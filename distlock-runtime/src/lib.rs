@@ -64,8 +64,8 @@ pub mod __private {
     };
     #[cfg(feature = "idempotent")]
     pub use crate::record::{
-        AsScope, CallArguments, CallSpec, KeepsResult, KeepsValue, OnCancel, OnFailure, ReturnsResult,
-        ReturnsValue, fingerprint_of, idempotent, idempotent_detached, scope_of,
+        Argument, AsScope, CallArguments, CallSpec, KeepsResult, KeepsValue, OnCancel, OnFailure,
+        ReturnsResult, ReturnsValue, fingerprint_of, idempotent, idempotent_detached, scope_of,
     };
     pub use crate::{CrashPolicy, LockError, LockKey};
 }

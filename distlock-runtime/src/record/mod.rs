@@ -16,8 +16,8 @@ mod waiters;
 
 #[cfg(feature = "idempotent")]
 pub use call::{
-    AsScope, CallArguments, CallSpec, DetachedCall, Idempotent, KeepsResult, KeepsValue, OnCancel, OnFailure,
-    ReturnsResult, ReturnsValue, fingerprint_of, idempotent, idempotent_detached, scope_of,
+    Argument, AsScope, CallArguments, CallSpec, DetachedCall, Idempotent, KeepsResult, KeepsValue, OnCancel,
+    OnFailure, ReturnsResult, ReturnsValue, fingerprint_of, idempotent, idempotent_detached, scope_of,
 };
 pub use conclude::Standing;
 pub use executions::{Executions, Running};

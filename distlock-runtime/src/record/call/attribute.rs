@@ -147,6 +147,27 @@ pub fn scope_of<S: AsScope + ?Sized>(scope: &S) -> RecordScope {
     scope.scope()
 }
 
+/// An argument that is part of a call's fingerprint.
+#[diagnostic::on_unimplemented(
+    message = "an argument of type `{Self}` can't be part of the fingerprint: it isn't `serde::Serialize`",
+    label = "can't be compared with that of another call",
+    note = "derive it, or say what counts: `fingerprint = (…)` with some of the arguments, `fingerprint = ()` if the key says it all"
+)]
+pub trait Argument {
+    /// As JSON.
+    ///
+    /// # Errors
+    /// `CONFIG` if it can't be written so.
+    fn value(&self) -> Result<Value, LockError>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + ?Sized> Argument for T {
+    fn value(&self) -> Result<Value, LockError> {
+        digest::value(self)
+    }
+}
+
 /// Collects the arguments of a call for its fingerprint.
 #[derive(Debug)]
 pub struct CallArguments(Result<Vec<Value>, LockError>);
@@ -161,9 +182,9 @@ impl CallArguments {
 
     /// And this one.
     #[must_use]
-    pub fn argument<T: Serialize + ?Sized>(self, argument: &T) -> Self {
+    pub fn argument<T: Argument + ?Sized>(self, argument: &T) -> Self {
         Self(self.0.and_then(|mut arguments| {
-            arguments.push(digest::value(argument)?);
+            arguments.push(argument.value()?);
             Ok(arguments)
         }))
     }

@@ -16,8 +16,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use self::attribute::{
-    AsScope, CallArguments, CallSpec, KeepsResult, KeepsValue, ReturnsResult, ReturnsValue, fingerprint_of,
-    idempotent, idempotent_detached, scope_of,
+    Argument, AsScope, CallArguments, CallSpec, KeepsResult, KeepsValue, ReturnsResult, ReturnsValue,
+    fingerprint_of, idempotent, idempotent_detached, scope_of,
 };
 pub use self::detached::DetachedCall;
 use self::policy::Options;

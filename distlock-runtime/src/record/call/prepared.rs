@@ -96,7 +96,10 @@ impl Prepared {
 
     /// What the record says to an execution that lost its claim.
     pub(super) async fn successor(&self) -> Result<Bytes, LockError> {
-        let superseded = || self.error(ErrorKind::Superseded);
+        let superseded = || {
+            let error = self.error(ErrorKind::Superseded);
+            error.remedy("another one has run: find out why this one stalled, and compare the fencing token where it writes")
+        };
         let record = self.records.look_up(&self.record).await.map_err(|_| {
             telemetry::idempotent_store_error("replay");
             superseded()

@@ -10,12 +10,15 @@ use crate::idempotency::Execution;
 use crate::lock::HeldLock;
 
 macro_rules! extractors {
-    ($($type:ident: $missing:literal;)*) => {$(
+    ($($type:ident: $missing:literal, $remedy:literal;)*) => {$(
         impl<S: Send + Sync> FromRequestParts<S> for $type {
             type Rejection = (StatusCode, &'static str);
 
             async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
-                parts.extensions.get().cloned().ok_or((StatusCode::INTERNAL_SERVER_ERROR, $missing))
+                parts.extensions.get().cloned().ok_or_else(|| {
+                    tracing::warn!(remedy = $remedy, concat!("a handler was refused: ", $missing));
+                    (StatusCode::INTERNAL_SERVER_ERROR, $missing)
+                })
             }
         }
 
@@ -30,6 +33,8 @@ macro_rules! extractors {
 }
 
 extractors! {
-    Execution: "this request runs without an idempotency key";
-    HeldLock: "this request runs without a lock";
+    Execution: "this request runs without an idempotency key",
+        "`require_key()` on the layer refuses such requests with 400, `Option<Execution>` takes them";
+    HeldLock: "this request runs without a lock",
+        "put a `LockLayer` around the handler, or take `Option<HeldLock>`";
 }

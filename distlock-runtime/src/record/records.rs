@@ -167,7 +167,8 @@ impl Records {
         match self.insist("claim", || self.store.reserve(&wanted)).await.outcome? {
             Reserved::Granted => Ok(Some(scope)),
             Reserved::Full { keys, bytes } => Err(LockError::new(ErrorKind::QuotaExceeded, "claim")
-                .detail(format!("the scope has {keys} records, which keep {bytes} bytes"))),
+                .detail(format!("the scope has {keys} records, which keep {bytes} bytes"))
+                .remedy("wait until some end, purge them, or raise the quota")),
         }
     }
 

@@ -163,7 +163,7 @@ mod variant;
 pub use self::after_crash::{AfterCrash, Lapsed, Recovered};
 pub use self::attached::{Attached, AttachedBody, AttachedFuture, AttachedLayer};
 pub use self::body::ResponseBody;
-pub use self::builder::{IdempotencyBuilder, Scoped, Unscoped};
+pub use self::builder::{HasScope, IdempotencyBuilder, Scoped, Unscoped};
 pub use self::config::{OnDisconnect, StoreDown};
 pub use self::disposition::{Disposition, OnPanic, Preset, SetCookie};
 pub use self::execution::Execution;

@@ -60,6 +60,11 @@ impl fmt::Debug for Scope {
 
 /// What a scope closure may return: a [`Scope`], an `Option` of it (`None` is refused with 403), or a `Result`
 /// (an error is logged and refused with 500). There is no shared bucket to fall into.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` doesn't say whose key it is",
+    label = "the closure must return a `Scope`, an `Option` or a `Result` of it",
+    note = "make one with `Scope::new(…)` of the caller's identity"
+)]
 pub trait IntoScope {
     /// The scope, or why there is none.
     ///

@@ -35,6 +35,28 @@ pub struct Unscoped;
 #[derive(Clone, Debug)]
 pub struct Scoped(Scoping);
 
+/// What [`build`](IdempotencyBuilder::build) wants to be chosen before there is a layer. Only [`Scoped`] is it.
+#[diagnostic::on_unimplemented(
+    message = "nobody has said whose keys this layer's are",
+    label = "needs a scope",
+    note = "call `scope(…)` with the caller's identity before `build()`, or `anonymous()` if all callers may share their keys"
+)]
+pub trait HasScope: sealed::Sealed {
+    #[doc(hidden)]
+    fn chosen(self) -> Scoped;
+}
+
+impl HasScope for Scoped {
+    fn chosen(self) -> Scoped {
+        self
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Scoped {}
+}
+
 /// Settings of an [`IdempotencyLayer`]; from [`IdempotencyLayer::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "call `build`"]
@@ -106,14 +128,18 @@ impl IdempotencyBuilder<Unscoped> {
     }
 }
 
-impl IdempotencyBuilder<Scoped> {
-    /// The layer.
+impl<S> IdempotencyBuilder<S> {
+    /// The layer. It must have been said whose keys they are: by [`scope`](IdempotencyBuilder::scope), or [`anonymous`](IdempotencyBuilder::anonymous).
     ///
     /// # Errors
     /// `CONFIG` for a lease outside 100 ms to 24 h, a retention under a second, or a method that is safe by itself;
     /// `UNSUPPORTED` if the manager's store keeps no records.
-    pub fn build(self) -> Result<IdempotencyLayer, LockError> {
-        let Self { locks, lease, packing, quota, rules, scope: Scoped(scoping) } = self;
+    pub fn build(self) -> Result<IdempotencyLayer, LockError>
+    where
+        S: HasScope,
+    {
+        let Self { locks, lease, packing, quota, rules, scope } = self;
+        let Scoped(scoping) = scope.chosen();
         if let Some(method) = rules.methods.iter().find(|method| is_safe(method)) {
             return Err(invalid(
                 format!("the method {method} has no effects to protect"),

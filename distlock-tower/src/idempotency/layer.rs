@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use distlock_runtime::{Executions, LockManager};
+use distlock_runtime::{Executions, LockManager, RecordKey};
+use http::request::Parts;
 use tower_layer::Layer;
 
 use super::attached::AttachedLayer;
@@ -44,6 +45,33 @@ impl IdempotencyLayer {
     #[must_use]
     pub fn executions(&self) -> Executions {
         self.config.executions.clone()
+    }
+
+    /// The name of the record that a request like this one has, for operators who are told a client's key: `Records::look_up`,
+    /// `Records::resolve`. Looked for are the key in its header and what the scope closure reads, with
+    /// [`key_per_route`](IdempotencyBuilder::key_per_route) also method and path. `None` if there is no key that can be read, or no scope.
+    ///
+    /// ```
+    /// # mod distlock { pub use distlock_runtime::*; pub use distlock_tower as tower; }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # use distlock::{LockManager, tower::{IdempotencyLayer, Scope}};
+    /// # #[derive(Clone)] struct User(String);
+    /// # let locks = LockManager::connect("memory:").await?;
+    /// # let layer = IdempotencyLayer::builder(&locks)
+    /// #     .scope(|parts| parts.extensions.get::<User>().map(|user| Scope::new(&user.0))).build()?;
+    /// let request = http::Request::post("/pay").header("idempotency-key", "order-1812").extension(User("ann".to_owned()));
+    /// let (parts, ()) = request.body(()).expect("a request").into_parts();
+    /// let record = layer.record(&parts).expect("it has a key and a user");
+    /// assert!(locks.records()?.look_up(&record).await?.is_none(), "nobody has sent it");
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn record(&self, parts: &Parts) -> Option<RecordKey> {
+        let rules = &self.config.rules;
+        let key = rules.syntax.find(&parts.headers, &rules.header)?.ok()?;
+        let (record, _) = self.config.scoping.record_key(parts, &key, rules.key_per_route).ok()?;
+        Some(record)
     }
 }
 

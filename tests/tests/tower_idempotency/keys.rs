@@ -1,7 +1,10 @@
 //! Keys: how they are spelled, whose they are, and where they mean nothing.
 
-use axum::Router;
-use distlock_tower::{IdempotencyLayer, Scope};
+use axum::routing::post;
+use axum::{Extension, Router};
+use distlock::LockManager;
+use distlock::records::{RecordState, Resolved, Settlement};
+use distlock_tower::{IdempotencyLayer, Outcome, Scope};
 use http::{HeaderValue, Method};
 
 use crate::tower_support::{Client, Runs, Server, Store};
@@ -9,6 +12,7 @@ use crate::{app, layer};
 
 crate::on_every_store!(
     a_key_is_spelled_quoted_or_bare,
+    an_operator_finds_and_ends_the_record_of_a_key,
     keys_belong_to_their_scope,
     nested_routers_keep_their_routes_apart,
     safe_methods_and_requests_without_a_key_pass,
@@ -42,6 +46,42 @@ async fn keys_belong_to_their_scope(store: Store) {
     failed.assert_problem(500, "scope-failed");
     assert!(!failed.text().contains("directory"));
     assert_eq!(runs.total(), 2);
+}
+
+async fn an_operator_finds_and_ends_the_record_of_a_key(store: Store) {
+    let locks = store.manager().await;
+    let scope = |parts: &http::request::Parts| parts.headers.get("x-user").map(Scope::new);
+    let builder = || IdempotencyLayer::builder(&locks);
+    ends_it(&locks, builder().anonymous().build().unwrap()).await;
+    ends_it(&locks, builder().scope(scope).build().unwrap()).await;
+    ends_it(&locks, builder().scope(scope).key_per_route().build().unwrap()).await;
+}
+
+async fn ends_it(locks: &LockManager, layer: IdempotencyLayer) {
+    let handler = post(|| async { (Extension(Outcome::Unknown), "done?") });
+    // nested, as the path counts that the client has asked for
+    let server =
+        Server::start(Router::new().nest("/v1", Router::new().route("/pay", handler)).layer(layer.clone()))
+            .await;
+    let client = Client::new();
+    let request = || {
+        let mut request = server.post("/v1/pay", "\"k\"", "");
+        request.headers_mut().insert("x-user", HeaderValue::from_static("ann"));
+        request
+    };
+    assert_eq!(client.send(request()).await.text(), "done?");
+    client.send(request()).await.assert_problem(409, "outcome-unknown");
+
+    let (parts, _) = request().into_parts();
+    let record = layer.record(&parts).unwrap();
+    let records = locks.records().unwrap();
+    assert!(matches!(records.look_up(&record).await.unwrap().unwrap().state, RecordState::Unknown));
+    assert_eq!(records.resolve(&record, Settlement::Release).await.unwrap(), Resolved::Done);
+    assert_eq!(client.send(request()).await.text(), "done?", "it runs again");
+    records.resolve(&record, Settlement::Release).await.unwrap();
+
+    let (no_key, _) = server.plain(Method::POST, "/v1/pay").into_parts();
+    assert!(layer.record(&no_key).is_none());
 }
 
 async fn a_key_is_spelled_quoted_or_bare(store: Store) {

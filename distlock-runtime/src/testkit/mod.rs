@@ -6,8 +6,9 @@
 //! takes no time at all, and nothing depends on how busy the machine is.
 //!
 //! ```
+//! # use distlock_runtime as distlock;
 //! use std::time::Duration;
-//! use distlock_runtime::{ErrorKind, LockError, LockManager, testkit};
+//! use distlock::{ErrorKind, LockError, LockManager, testkit};
 //!
 //! // The code under test.
 //! async fn nightly_report(locks: &LockManager) -> Result<&'static str, LockError> {

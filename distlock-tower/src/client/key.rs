@@ -63,7 +63,8 @@ impl KeyLayer {
     /// whose requests are streams, which a server doesn't protect.
     ///
     /// ```
-    /// use distlock_tower::client::KeyLayer;
+    /// # mod distlock { pub use distlock_tower as tower; }
+    /// use distlock::tower::client::KeyLayer;
     /// let layer = KeyLayer::new().when(|parts| parts.uri.path() == "/orders.Orders/Place");
     /// ```
     #[must_use]

@@ -4,8 +4,9 @@
 //!
 //! ```
 //! # async fn demo() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! # mod distlock { pub use distlock_tower as tower; }
 //! use bytes::Bytes;
-//! use distlock_tower::client::ClientLayer;
+//! use distlock::tower::client::ClientLayer;
 //! use http::Request;
 //! use http_body_util::Full;
 //! use tower::{Layer, ServiceExt};
@@ -16,11 +17,28 @@
 //! # fn layered<S>(http: S) -> S where S: tower::Service<Request<distlock_tower::client::RepeatableBody<Full<Bytes>>>> { http }
 //! # let http = layered(http);
 //!
-//! let client = ClientLayer::new().layer(http); // hyper's client, a tonic channel, …
+//! let client = ClientLayer::new().layer(http); // hyper's client, or another that takes any body
 //! let request = Request::post("http://127.0.0.1:3000/pay").body(Full::<Bytes>::from("5"))?;
 //! let response = client.oneshot(request).await?; // repeated under one key until there is an answer
 //! # Ok(()) }
 //! ```
+//!
+//! A tonic channel takes tonic's own body and no other; turn what comes out of the layer into one:
+//!
+//! ```
+//! # mod distlock { pub use distlock_tower as tower; }
+//! # mod tonic { pub mod body { pub struct Body; impl Body { pub fn new<B>(_: B) -> Self { Self } } } }
+//! # fn demo(channel: impl tower::Service<http::Request<tonic::body::Body>>) {
+//! use distlock::tower::client::{ClientLayer, RepeatableBody};
+//! use tonic::body::Body;
+//! use tower::{Layer, ServiceExt};
+//!
+//! let channel = channel.map_request(|request: http::Request<RepeatableBody<Body>>| request.map(Body::new));
+//! let channel = ClientLayer::new().layer(channel); // for `OrdersClient::new`
+//! # }
+//! ```
+//!
+//! Clients that are no tower service of `http` requests (reqwest with its own types) send a key of yours in the header instead, the same for each try.
 //!
 //! | layer, from the outside in | does |
 //! |---|---|
@@ -39,7 +57,7 @@
 //!
 //! # What it can't do
 //! A minted key dies with its process. If a call must be the same call after a restart too, keep a key beside the work (in the
-//! row of the order) and give it to the request as an [`IdempotencyKey`](crate::IdempotencyKey) in its extensions, or as the header itself:
+//! row of the order) and give it to the request as an [`IdempotencyKey`](crate::IdempotencyKey) (`text.parse()`) in its extensions, or as the header itself:
 //! a key that is there is never replaced.
 //!
 //! Keys protect where the server honours them. Cover with [`KeyLayer::when`] exactly the calls that it does.

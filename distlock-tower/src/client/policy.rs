@@ -105,7 +105,8 @@ impl<E> RetryPolicy<E> {
     /// Which errors of the transport are repeated; default all.
     ///
     /// ```
-    /// use distlock_tower::client::RetryPolicy;
+    /// # mod distlock { pub use distlock_tower as tower; }
+    /// use distlock::tower::client::RetryPolicy;
     /// let policy = RetryPolicy::new().on_errors(|error: &std::io::Error| error.kind() != std::io::ErrorKind::InvalidInput);
     /// ```
     #[must_use]

@@ -13,7 +13,8 @@ use super::wire::{self, Value};
 ///
 /// ```
 /// # fn demo(descriptors: &[u8]) -> Result<(), distlock_tower::grpc::InvalidDescriptors> {
-/// use distlock_tower::grpc::RequestStreams;
+/// # mod distlock { pub use distlock_tower as tower; }
+/// use distlock::tower::grpc::RequestStreams;
 /// // tonic::include_file_descriptor_set!("orders")
 /// let streams = RequestStreams::of_descriptors(descriptors)?;
 /// # Ok(()) }

@@ -11,7 +11,8 @@ use http::HeaderMap;
 /// [`Outcome`] in the response's extensions: with an error.
 ///
 /// ```
-/// use distlock_tower::{Outcome, grpc};
+/// # mod distlock { pub use distlock_tower as tower; }
+/// use distlock::tower::{Outcome, grpc};
 /// # struct Metadata;
 /// # impl Metadata { fn insert(&mut self, _: &'static str, _: &'static str) {} }
 /// # struct Status; impl Status { fn metadata_mut(&mut self) -> Metadata { Metadata } }

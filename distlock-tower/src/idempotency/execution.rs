@@ -44,7 +44,8 @@ impl Execution {
     /// The execution that a request with these extensions is; `None` without a key. `http`'s requests have them, and tonic's:
     ///
     /// ```
-    /// use distlock_tower::Execution;
+    /// # mod distlock { pub use distlock_tower as tower; }
+    /// use distlock::tower::Execution;
     /// // async fn pay(&self, request: tonic::Request<Payment>) -> Result<tonic::Response<Receipt>, tonic::Status> {
     /// # fn pay(request: http::Request<()>) {
     /// let Some(execution) = Execution::of(request.extensions()) else { return };

@@ -31,10 +31,11 @@ const WORTHWHILE: usize = 512;
 ///
 #[cfg_attr(all(feature = "compress", feature = "seal"), doc = "```")]
 #[cfg_attr(not(all(feature = "compress", feature = "seal")), doc = "```ignore")]
-/// # use distlock_runtime as distlock;
+/// # mod distlock { pub use distlock_runtime::*; pub mod records { pub use distlock_runtime::{Packing, SealKeys}; } }
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), distlock::LockError> {
-/// use distlock::{LockManager, Packing, SealKeys};
+/// use distlock::LockManager;
+/// use distlock::records::{Packing, SealKeys};
 ///
 /// # let (key, last_years_key) = ([7; 32], [6; 32]);
 /// let keys = SealKeys::new(2, key).or(1, last_years_key);

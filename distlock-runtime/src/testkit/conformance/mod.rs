@@ -4,10 +4,10 @@
 //! with a runtime and a deadline of its own:
 //!
 //! ```
+//! # mod distlock { pub use distlock_runtime::testkit; pub mod backend { pub use distlock_runtime::{Clock, backend::*}; } }
 //! use std::sync::Arc;
-//! use distlock_runtime::Clock;
-//! use distlock_runtime::backend::{Backend, memory::MemoryBackend};
-//! use distlock_runtime::testkit::conformance::Store;
+//! use distlock::backend::{Backend, Clock, memory::MemoryBackend};
+//! use distlock::testkit::conformance::Store;
 //!
 //! struct Memory(String);
 //!
@@ -28,7 +28,7 @@
 //!     }
 //! }
 //!
-//! distlock_runtime::testkit::conformance!(Memory::new());
+//! distlock::testkit::conformance!(Memory::new());
 //! # fn main() {}
 //! ```
 //!

@@ -19,11 +19,13 @@ use crate::token::OwnerToken;
 /// when there are none left, calls pass.
 ///
 /// ```
+/// # mod distlock { pub use distlock_runtime::{*, testkit}; pub mod backend { pub use distlock_runtime::{Clock, backend::*}; } }
 /// use std::time::Duration;
-/// use distlock_runtime::{Clock, LockManager, testkit::{self, Call, Fault, Faulty}};
+/// use distlock::backend::{Clock, memory::MemoryBackend};
+/// use distlock::testkit::{self, Call, Fault, Faulty};
+/// use distlock::LockManager;
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() -> Result<(), distlock_runtime::LockError> {
-/// use distlock_runtime::backend::memory::MemoryBackend;
+/// # async fn main() -> Result<(), distlock::LockError> {
 /// let store = Faulty::new(MemoryBackend::new(Clock::Tokio, "tests"), Clock::Tokio);
 /// let locks = testkit::paused_on(store.clone(), LockManager::builder());
 /// let guard = locks.mutex("job").lock().await?;

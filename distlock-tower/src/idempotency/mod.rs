@@ -67,7 +67,7 @@
 //! use axum::{Extension, http::Request};
 //! use distlock::tower::Execution;
 //!
-//! // refused with 500 if the layer isn't around it, or the request has no key
+//! // refused with 500 if the layer isn't around it, or the request has no key: `require_key()` on the layer makes that a 400
 //! async fn pay(execution: Execution) { /* … */ }
 //! // `None` for requests without a key
 //! async fn pay_if_new(execution: Option<Execution>) { /* … */ }

@@ -162,7 +162,7 @@ impl Records {
     /// Takes the claim's place in its scope's quota; the scope, if there is a quota.
     async fn reserve(&self, claim: &Claim) -> Result<Option<RecordScope>, LockError> {
         let (Some(quota), Some(scope)) = (self.quota, claim.note.scope()) else { return Ok(None) };
-        let hold = claim.lease.as_duration() + claim.retain;
+        let hold = claim.lease.as_duration().saturating_add(claim.retain);
         let wanted = Reservation { scope, key: claim.key, hold, quota };
         match self.insist("claim", || self.store.reserve(&wanted)).await.outcome? {
             Reserved::Granted => Ok(Some(scope)),

@@ -7,11 +7,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Extension, Router};
 use distlock::LockManager;
-use distlock::records::CrashPolicy;
-use distlock_tower::{Execution, IdempotencyLayer, OnDisconnect, Outcome};
+use distlock::records::{CrashPolicy, Quota};
+use distlock_tower::{Disposition, Execution, IdempotencyLayer, OnDisconnect, Outcome, Scope};
 use http::StatusCode;
 
-use crate::tower_support::{Client, LIMIT, Runs, Server, Store};
+use crate::tower_support::{Client, LIMIT, Runs, Server, Store, ask, keyed};
 use crate::{app, layer};
 
 crate::on_every_store!(
@@ -21,6 +21,7 @@ crate::on_every_store!(
     a_panic_is_an_unknown_outcome,
     drain_waits_for_detached_executions,
     the_disposition_decides_what_runs_again,
+    times_without_bound_are_taken,
 );
 
 async fn a_client_that_goes_away_leaves_its_execution_running(store: Store) {
@@ -188,4 +189,33 @@ async fn drain_waits_for_detached_executions(store: Store) {
     runs.let_go(1);
     assert_eq!(executions.drain(LIMIT).await, 0);
     assert!(Client::new().send(server.post("/pay", "k", "")).await.is_replay());
+}
+
+async fn times_without_bound_are_taken(store: Store) {
+    let locks = store.manager().await;
+    let runs = Runs::open();
+    let builder = || {
+        IdempotencyLayer::builder(&locks)
+            .scope(|_| Scope::new("tenant"))
+            .retention(Duration::MAX)
+            .wait(Duration::MAX)
+            .body_deadline(Duration::MAX)
+            .quota(Quota::new().keys(9))
+    };
+    let by_rule = builder().classify(|_| Disposition::StoreFor(Duration::MAX));
+    // A key that says when it was made, so that its age is compared with the retention.
+    let made_in_2024 = "0190163d-8694-739b-aea5-966c26f8ad91";
+    for (at, (key, layer)) in [(made_in_2024, builder()), ("k", by_rule)].into_iter().enumerate() {
+        let app = app(&runs, layer.build().unwrap());
+        for is_repeat in [false, true] {
+            let mut request = keyed("/pay", key, "");
+            request.headers_mut().insert("expect", "100-continue".parse().unwrap());
+            let reply = ask(&app, request).await;
+            assert_eq!((reply.text(), reply.is_replay()), (format!("run {}", at + 1), is_repeat), "{key}");
+        }
+    }
+    if let Store::Redis(server) = &store {
+        let for_ever = server.keys_without_ttl().await.unwrap();
+        assert!(for_ever.iter().all(|key| key.ends_with("!f")), "{for_ever:?}");
+    }
 }

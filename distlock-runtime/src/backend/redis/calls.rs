@@ -12,6 +12,8 @@ use crate::ttl::Ttl;
 const CLAIM: Duration = Duration::from_secs(3);
 /// Most places in one queue.
 const LONGEST_QUEUE: u32 = 10_000;
+/// A thousand years in milliseconds. Redis refuses a ttl beyond 2^63 in the midst of a script, and a `Duration` may be longer.
+const FOR_EVER: u64 = 1000 * 365 * 24 * 60 * 60 * 1000;
 /// Room for the fixed parts of names and values.
 pub(super) const NAMES: usize = 320;
 
@@ -145,7 +147,7 @@ pub(super) fn longest_queue(request: &AcquireRequest) -> u32 {
     if request.queue { LONGEST_QUEUE } else { 0 }
 }
 
-/// Whole milliseconds, rounded up.
+/// Whole milliseconds, rounded up; at most a thousand years.
 pub(super) fn milliseconds(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).min(FOR_EVER)
 }

@@ -26,6 +26,9 @@ use super::scope::{IntoScope, Scoping};
 use super::stale::StaleKeys;
 use crate::responder::SharedResponder;
 
+/// A century. `Duration::MAX`, for "without bound", can be added to no time.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
 /// Typestate: no scope was chosen yet.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
@@ -138,8 +141,11 @@ impl<S> IdempotencyBuilder<S> {
     where
         S: HasScope,
     {
-        let Self { locks, lease, packing, quota, rules, scope } = self;
+        let Self { locks, lease, packing, quota, mut rules, scope } = self;
         let Scoped(scoping) = scope.chosen();
+        for length in [&mut rules.retention, &mut rules.wait, &mut rules.body_deadline] {
+            *length = FOR_EVER.min(*length);
+        }
         if let Some(method) = rules.methods.iter().find(|method| is_safe(method)) {
             return Err(invalid(
                 format!("the method {method} has no effects to protect"),

@@ -20,16 +20,33 @@ use crate::ttl::Ttl;
 
 /// How many records the store takes; beyond that a claim is refused, and nothing in flight is ever evicted.
 const CAPACITY: usize = 1 << 20;
+/// How often a full table is looked through for what is over.
+const SWEEP: Duration = Duration::from_secs(1);
 /// The longest sleep of somebody who waits for a change.
 const FALLBACK: Duration = Duration::from_millis(250);
 
-#[derive(Default)]
 pub(super) struct Records {
     entries: HashMap<RecordKey, Entry>,
     places: Places,
     last_fence: u64,
     /// How many were left when the table was last cleared of what is over.
     swept: usize,
+    /// Until then a table that is full isn't looked through again: that takes its lock for all.
+    full_until: Moment,
+    capacity: usize,
+}
+
+impl Default for Records {
+    fn default() -> Self {
+        Self {
+            entries: HashMap::new(),
+            places: Places::default(),
+            last_fence: 0,
+            swept: 0,
+            full_until: Moment::from_nanos(0),
+            capacity: CAPACITY,
+        }
+    }
 }
 
 struct Entry {
@@ -92,7 +109,6 @@ impl Entry {
 
 impl Records {
     fn claim(&mut self, claim: &Claim, now: Moment) -> Result<ClaimOutcome, BackendError> {
-        self.make_room(now)?;
         let mut taken_over = false;
         if let Some(entry) = self.entries.get_mut(&claim.key).filter(|entry| !entry.is_over(now)) {
             let in_flight = matches!(entry.state, State::InFlight);
@@ -113,6 +129,10 @@ impl Records {
                 }
                 _ => return Ok(ClaimOutcome::Present(entry.record(now))),
             }
+        }
+        // Only what is new needs room: a table that is full answers repeats.
+        if !self.entries.contains_key(&claim.key) {
+            self.make_room(now)?;
         }
         self.last_fence += 1;
         let fence = FencingToken::new(self.last_fence);
@@ -242,17 +262,26 @@ impl Records {
     }
 
     fn make_room(&mut self, now: Moment) -> Result<(), BackendError> {
-        if self.entries.len() >= CAPACITY || self.entries.len() >= (self.swept * 2).max(1024) {
+        let is_full = self.entries.len() >= self.capacity;
+        let is_due = if is_full {
+            now >= self.full_until
+        } else {
+            self.entries.len() >= self.swept.saturating_mul(2).max(1024)
+        };
+        if is_due {
             self.entries.retain(|_, entry| !entry.is_over(now));
             self.swept = self.entries.len();
         }
-        if self.entries.len() >= CAPACITY {
-            return Err(BackendError::refused(
-                BackendErrorKind::OutOfMemory,
-                format!("the memory store already keeps {CAPACITY} records"),
-            ));
+        if self.entries.len() < self.capacity {
+            return Ok(());
         }
-        Ok(())
+        if is_due {
+            self.full_until = now + SWEEP;
+        }
+        Err(BackendError::refused(
+            BackendErrorKind::OutOfMemory,
+            format!("the memory store already keeps {} records", self.capacity),
+        ))
     }
 }
 
@@ -339,3 +368,6 @@ impl RecordStore for MemoryBackend {
         let _ = tokio::time::timeout(at_most.min(FALLBACK), rung).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

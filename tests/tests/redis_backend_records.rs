@@ -8,8 +8,9 @@ use bytes::Bytes;
 use distlock_runtime::{
     FencingToken, OwnerToken, Ttl,
     backend::{
-        Backend, BackendErrorKind, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Record, RecordKey,
-        RecordLease, RecordState, RecordStore, Renewal, Settled, Settlement, redis::RedisBackend,
+        Backend, BackendErrorKind, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Record, RecordFilter,
+        RecordKey, RecordLease, RecordScope, RecordState, RecordStore, Renewal, Settled, Settlement,
+        redis::RedisBackend,
     },
 };
 use distlock_tests::{server::RedisOptions as ServerOptions, wait};
@@ -319,6 +320,32 @@ async fn what_is_not_a_record_is_not_touched() {
     assert_eq!(kinds, [BackendErrorKind::KeyConflict; 3]);
     assert!(matches!(bench.backend.renew_claims(&[lease]).await[..], [Renewal::Gone]));
     assert_eq!(bench.ask::<String>(&format!("GET {name}")).await, "foreign");
+    // A hash, and yet no record.
+    let _: i64 = bench.ask(&format!("DEL {name}")).await;
+    let _: i64 = bench.ask(&format!("HSET {name} f foreign")).await;
+    assert_eq!(bench.backend.claim(&claim).await.unwrap_err().kind(), BackendErrorKind::KeyConflict);
+    assert_eq!(bench.backend.look_up(&claim.key).await.unwrap_err().kind(), BackendErrorKind::KeyConflict);
+    assert_eq!(bench.ask::<Vec<String>>(&format!("HGETALL {name}")).await, ["f", "foreign"]);
+}
+
+#[tokio::test]
+async fn a_damaged_record_fails_no_call_about_others() {
+    let bench = Bench::start().await;
+    let (sound, damaged) = (claimed(&bench.backend, &claim("sound")).await.0, claim("damaged"));
+    let name = format!("distlock!r:{}", damaged.key.to_hex());
+    let renewed = claimed(&bench.backend, &damaged).await.0;
+    let _: i64 = bench.ask(&format!("HDEL {name} k")).await;
+    let renewals = bench.backend.renew_claims(&[renewed.clone(), sound.clone()]).await;
+    assert!(matches!(renewals[..], [_, Renewal::Renewed { .. }]), "{renewals:?}");
+    for field in ["u nonsense", "u 1e300", "s z"] {
+        let _: i64 = bench.ask(&format!("HSET {name} {field}")).await;
+        let renewals = bench.backend.renew_claims(&[renewed.clone(), sound.clone()]).await;
+        assert!(matches!(renewals[..], [_, Renewal::Renewed { .. }]), "{field}: {renewals:?}");
+        let listed = bench.backend.list_records(&RecordFilter::all(), 10).await.unwrap();
+        assert!(listed.iter().any(|info| info.key == sound.key), "{field}: {listed:?}");
+        let purged = bench.backend.purge(&RecordScope::derive(&[b"another"]), 10).await.unwrap();
+        assert!(purged.is_complete, "{field}");
+    }
 }
 
 #[tokio::test]

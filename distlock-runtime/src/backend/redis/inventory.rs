@@ -38,7 +38,11 @@ impl RedisBackend {
                 let rows = groups.iter().map(|keys| self.ask_of(&script::RECORD_LIST, keys, &scope, wanted));
                 for (keys, rows) in groups.iter().zip(all(rows).await) {
                     for row in rows? {
-                        let info = info(keys, row).ok_or_else(unreadable)?;
+                        // One that was damaged, or is of a later version, mustn't hide all others.
+                        let Some(info) = info(keys, &row) else {
+                            tracing::warn!(record = ?named(keys, &row), "a record can not be read, it is left out");
+                            continue;
+                        };
                         if found.len() < limit {
                             found.insert(info.key, info);
                         }
@@ -175,19 +179,14 @@ impl RedisBackend {
 }
 
 /// From `{index, state, rest, kept for ms, note}`.
-fn info(keys: &[RecordKey], row: Value) -> Option<RecordInfo> {
-    let Value::Array(row) = row else { return None };
-    let [
-        Value::Int(index),
-        Value::BulkString(state),
-        Value::BulkString(rest),
-        Value::Int(kept),
-        Value::BulkString(note),
-    ] = &row[..]
+fn info(keys: &[RecordKey], whole: &Value) -> Option<RecordInfo> {
+    let Value::Array(row) = whole else { return None };
+    let [_, Value::BulkString(state), Value::BulkString(rest), Value::Int(kept), Value::BulkString(note)] =
+        &row[..]
     else {
         return None;
     };
-    let key = *keys.get(usize::try_from(*index).ok()?.checked_sub(1)?)?;
+    let key = named(keys, whole)?;
     let rest = String::from_utf8_lossy(rest);
     let status = match state.as_slice() {
         b"i" => RecordStatus::InFlight { remaining: Duration::from_millis(rest.parse().ok()?) },
@@ -198,6 +197,13 @@ fn info(keys: &[RecordKey], row: Value) -> Option<RecordInfo> {
     };
     let kept_for = u64::try_from(*kept).ok().map(Duration::from_millis);
     Some(RecordInfo { key, status, kept_for, note: RecordNote::from_text(&String::from_utf8_lossy(note)) })
+}
+
+/// The record that a row is about.
+fn named(keys: &[RecordKey], row: &Value) -> Option<RecordKey> {
+    let Value::Array(row) = row else { return None };
+    let Some(Value::Int(index)) = row.first() else { return None };
+    keys.get(usize::try_from(*index).ok()?.checked_sub(1)?).copied()
 }
 
 fn unreadable() -> BackendError {

@@ -6,6 +6,12 @@ local function now_ms()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
+-- One that was damaged counts as 0: it mustn't fail a call about other records too.
+local function number(text) return tonumber(text or 0) or 0 end
+
+-- A hash without a state is no miss: it isn't ours, or was damaged.
+local function foreign() return redis.error_reply('WRONGTYPE there is something else than a record') end
+
 local function digits(number) return string.format('%.0f', number) end
 
 -- Tells those who wait; nothing depends on it.

@@ -7,6 +7,7 @@ if redis.call('exists', KEYS[3]) == 1 then return -1 end
 local found = redis.pcall('hmget', KEYS[1], 's', 'o', 'f', 'p', 'u', 'a', 'w')
 if found.err then return found end
 local state, owner, fence, fingerprint, lease_until, taken, channels = unpack(found)
+if not state and redis.call('exists', KEYS[1]) == 1 then return foreign() end
 local now = now_ms()
 local life = ARGV[3] + ARGV[5]
 lease_until = tonumber(lease_until or 0)

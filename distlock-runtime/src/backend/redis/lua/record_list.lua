@@ -7,7 +7,7 @@ for i = 1, #KEYS do
   local record = redis.pcall('hmget', KEYS[i], 's', 'u', 'm')
   local state = not record.err and record[1]
   if state then
-    local remaining = math.max(0, tonumber(record[2] or 0) - now)
+    local remaining = math.max(0, number(record[2]) - now)
     local note = record[3] or ''
     local of_scope = ARGV[1] == '' or string.sub(note, 1, 32) == ARGV[1]
     local unresolved = state == 'u' or (state == 'i' and remaining == 0)

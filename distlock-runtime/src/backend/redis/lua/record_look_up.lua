@@ -5,7 +5,7 @@
 local found = redis.pcall('hmget', KEYS[1], 's', 'p', 'u', 'w')
 if found.err then return found end
 local state, fingerprint, lease_until, channels = unpack(found)
-if not state then return false end
+if not state then return redis.call('exists', KEYS[1]) == 1 and foreign() or false end
 if not ARGV[1] then return present(state, fingerprint, tonumber(lease_until or 0), now_ms()) end
 if state ~= 'i' then return false end
 channels = channels or ''

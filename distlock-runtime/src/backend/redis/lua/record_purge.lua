@@ -6,7 +6,7 @@ local removed, in_flight, left = 0, 0, 0
 for i = 1, #KEYS do
   local record = redis.pcall('hmget', KEYS[i], 's', 'u', 'm')
   if not record.err and record[1] and string.sub(record[3] or '', 1, 32) == ARGV[1] then
-    if record[1] == 'i' and tonumber(record[2] or 0) > now then
+    if record[1] == 'i' and number(record[2]) > now then
       in_flight = in_flight + 1
     elseif removed >= tonumber(ARGV[2]) then
       left = left + 1

@@ -7,9 +7,9 @@ local gone, count = {}, #KEYS
 for i = 1, count do
   local found = redis.pcall('hmget', KEYS[i], 's', 'o', 'f', 'u', 'k')
   local held = not found.err and found[1] == 'i' and found[2] == ARGV[i] and found[3] == ARGV[count + i]
-  if held and tonumber(found[4]) > now then
+  if held and number(found[4]) > now then
     local lease = tonumber(ARGV[2 * count + i])
-    redis.call('pexpire', KEYS[i], digits(lease + found[5]))
+    redis.call('pexpire', KEYS[i], digits(lease + number(found[5])))
     redis.call('hset', KEYS[i], 'u', digits(math.max(tonumber(found[4]), now + lease)))
   else
     gone[#gone + 1] = i

@@ -6,7 +6,7 @@ local found = redis.pcall('hmget', KEYS[1], 's', 'u', 'p', 'w')
 if found.err then return found end
 local state = found[1]
 if not state then return -1 end
-local lapsed = state == 'i' and tonumber(found[2] or 0) <= now_ms()
+local lapsed = state == 'i' and number(found[2]) <= now_ms()
 if (state ~= 'u' and not lapsed) or (ARGV[4] ~= '' and ARGV[4] ~= found[3]) then return 0 end
 if ARGV[1] == 'r' then
   redis.call('del', KEYS[1])

@@ -9,8 +9,8 @@ use tracing::Instrument as _;
 
 use super::{Engine, renewal};
 use crate::backend::{
-    AcquireRequest, Backend, BackendError, Charge, Claim, LeaseHandle, PublishedWait, RecordLease,
-    RecordStore, Settlement, Unreleased,
+    AcquireRequest, Backend, BackendError, Charge, Claim, LeaseHandle, PublishedWait, RecordKey, RecordLease,
+    RecordScope, RecordStore, Settlement, Unreleased,
 };
 use crate::clock::{Clock, Moment};
 use crate::error::{ErrorKind, LockError};
@@ -30,9 +30,10 @@ pub(crate) enum Host {
 pub(super) enum Job {
     Cancel(AcquireRequest, Option<Duration>),
     Charge(Charge),
+    GiveBack(RecordScope, RecordKey),
     Release(LeaseHandle, Option<Duration>),
     Settle(RecordLease, Settlement),
-    Withdraw(Claim),
+    Withdraw(Claim, Option<RecordScope>),
     WithdrawWait(PublishedWait),
 }
 
@@ -147,11 +148,18 @@ impl Lane {
                     insist(clock, clock.now() + CHARGING, || records.charge(&charge)).await;
                 });
             }
-            Job::Withdraw(claim) => {
+            Job::GiveBack(scope, key) => {
+                let Some(records) = self.records.clone() else { return };
+                jobs.spawn(async move { give_back(clock, &*records, scope, key).await });
+            }
+            Job::Withdraw(claim, charged) => {
                 let Some(records) = self.records.clone() else { return };
                 jobs.spawn(async move {
                     let until = clock.now() + claim.lease.as_duration() + LATE_ATTEMPT;
                     insist(clock, until, || records.withdraw(&claim)).await;
+                    if let Some(scope) = charged {
+                        give_back(clock, &*records, scope, claim.key).await;
+                    }
                 });
             }
             Job::Settle(lease, settlement) => {
@@ -203,6 +211,18 @@ fn tick(engine: &Arc<Engine>) -> Moment {
         tokio::spawn(renewal::renew(engine.clone(), due.renew).instrument(span));
     }
     next
+}
+
+/// Gives a place back that has no record. A claim that failed may have been a repeat of one that has.
+async fn give_back(clock: Clock, records: &dyn RecordStore, scope: RecordScope, key: RecordKey) {
+    let charge = Charge::of(scope, key, &Settlement::Release);
+    let unless_needed = || async {
+        match records.look_up(&key).await? {
+            None => records.charge(&charge).await,
+            Some(_) => Ok(()),
+        }
+    };
+    insist(clock, clock.now() + CHARGING, unless_needed).await;
 }
 
 /// Repeats a call until the store answers or the lease would have lapsed by itself.

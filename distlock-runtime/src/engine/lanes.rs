@@ -11,8 +11,8 @@ use std::time::Duration;
 use super::Engine;
 use super::background::Job;
 use crate::backend::{
-    AcquireRequest, BackendError, Charge, Claim, LeaseHandle, PostedRelease, PublishedWait, RecordLease,
-    Released, Settlement, Unreleased,
+    AcquireRequest, BackendError, Charge, Claim, LeaseHandle, PostedRelease, PublishedWait, RecordKey,
+    RecordLease, RecordScope, Released, Settlement, Unreleased,
 };
 
 /// How long a foreground release may take before the background lane takes it over.
@@ -70,10 +70,16 @@ impl Engine {
         let _ = self.jobs.send(Job::Charge(charge));
     }
 
-    /// Undoes a claim whose outcome nobody saw and whose work was never begun.
-    pub(crate) fn withdraw_detached(&self, claim: Claim) {
+    /// Gives a record's place in its scope's quota back, unless there is a record that has it.
+    pub(crate) fn give_back_detached(&self, scope: RecordScope, key: RecordKey) {
         // As above.
-        let _ = self.jobs.send(Job::Withdraw(claim));
+        let _ = self.jobs.send(Job::GiveBack(scope, key));
+    }
+
+    /// Undoes a claim whose outcome nobody saw and whose work was never begun; its place in the quota of `charged` too.
+    pub(crate) fn withdraw_detached(&self, claim: Claim, charged: Option<RecordScope>) {
+        // As above.
+        let _ = self.jobs.send(Job::Withdraw(claim, charged));
     }
 
     /// Takes a published wait back.

@@ -123,7 +123,7 @@ impl ClaimGuard {
     pub(super) async fn settle_wrapped(self, settlement: Settlement) -> Result<Settled, LockError> {
         // A forgotten record is no obstacle to a repeat of the claim that comes late: it would stand there, executed by nobody.
         let late = self.late.as_deref().filter(|_| settlement == Settlement::Release);
-        let _late = PendingClaim::new(&self.engine, late);
+        let _late = PendingClaim::new(&self.engine, late, None);
         // Renewal goes on until the settlement is known, so that a retry finds the claim alive.
         let pending = PendingSettlement { guard: &self, settlement: Some(settlement) };
         let settlement = pending.settlement.as_ref().expect("present until done");
@@ -153,7 +153,7 @@ impl ClaimGuard {
         if settlement == Settlement::Release
             && let Some(late) = &self.late
         {
-            self.engine.withdraw_detached((**late).clone());
+            self.engine.withdraw_detached((**late).clone(), None);
         }
         self.charge(&settlement);
         self.engine.settle_detached(self.claim.handle.clone(), settlement);
@@ -198,22 +198,31 @@ impl fmt::Debug for ClaimGuard {
 pub(super) struct PendingClaim<'a> {
     engine: &'a Engine,
     claim: Option<&'a Claim>,
+    /// The scope in whose quota it has taken a place, or found its record's.
+    charged: Option<RecordScope>,
 }
 
 impl<'a> PendingClaim<'a> {
-    pub(super) fn new(engine: &'a Engine, claim: Option<&'a Claim>) -> Self {
-        Self { engine, claim }
+    pub(super) fn new(engine: &'a Engine, claim: Option<&'a Claim>, charged: Option<RecordScope>) -> Self {
+        Self { engine, claim, charged }
     }
 
     pub(super) fn done(mut self) {
         self.claim = None;
+    }
+
+    /// What was certainly never applied needs no undoing, but for its place.
+    pub(super) fn refused(mut self) {
+        if let (Some(claim), Some(scope)) = (self.claim.take(), self.charged) {
+            self.engine.give_back_detached(scope, claim.key);
+        }
     }
 }
 
 impl Drop for PendingClaim<'_> {
     fn drop(&mut self) {
         if let Some(claim) = self.claim.take() {
-            self.engine.withdraw_detached(claim.clone());
+            self.engine.withdraw_detached(claim.clone(), self.charged);
         }
     }
 }

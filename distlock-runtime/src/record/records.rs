@@ -8,7 +8,7 @@ use super::guard::{ClaimGuard, PendingClaim, Wrapper};
 use super::packing::{Packing, Place};
 use crate::backend::{
     Applied, BackendError, Charge, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Quota, Record, RecordKey,
-    RecordLease, RecordNote, RecordScope, RecordState, RecordStore, Reservation, Reserved, Settlement,
+    RecordLease, RecordNote, RecordState, RecordStore, Reservation, Reserved, Settlement,
 };
 use crate::clock::Clock;
 use crate::engine::Engine;
@@ -115,17 +115,22 @@ impl Records {
             retain: request.retain,
             note: request.note,
         };
-        let charged = self.reserve(&claim).await?;
-        let pending = PendingClaim::new(&self.engine, Some(&claim));
+        let charged = self.quota.and(claim.note.scope());
+        let pending = PendingClaim::new(&self.engine, Some(&claim), charged);
+        if let Err(error) = self.reserve(&claim).await {
+            if error.kind() == ErrorKind::QuotaExceeded {
+                pending.done();
+            } else {
+                pending.refused();
+            }
+            return Err(error);
+        }
         let Answer { outcome, open } = self.insist("claim", || self.store.claim(&claim)).await;
         match outcome {
             Err(error) => {
                 // What was certainly never applied needs no undoing.
                 if !open {
-                    pending.done();
-                }
-                if let Some(scope) = charged {
-                    self.engine.charge_detached(Charge::of(scope, claim.key, &Settlement::Release));
+                    pending.refused();
                 }
                 Err(error)
             }
@@ -142,6 +147,9 @@ impl Records {
                 let deadline = Deadline::of(claim.lease);
                 if deadline.after(sent) - self.engine.clock().now() < deadline.min_validity() {
                     self.engine.settle_detached(lease, Settlement::Release);
+                    if let Some(scope) = charged {
+                        self.engine.charge_detached(Charge::of(scope, claim.key, &Settlement::Release));
+                    }
                     return Err(LockError::new(ErrorKind::ClockDrift, "claim")
                         .detail("the claim was granted too late to be of use, and was given back"));
                 }
@@ -159,13 +167,13 @@ impl Records {
         }
     }
 
-    /// Takes the claim's place in its scope's quota; the scope, if there is a quota.
-    async fn reserve(&self, claim: &Claim) -> Result<Option<RecordScope>, LockError> {
-        let (Some(quota), Some(scope)) = (self.quota, claim.note.scope()) else { return Ok(None) };
+    /// Takes the claim's place in its scope's quota, if there is one.
+    async fn reserve(&self, claim: &Claim) -> Result<(), LockError> {
+        let (Some(quota), Some(scope)) = (self.quota, claim.note.scope()) else { return Ok(()) };
         let hold = claim.lease.as_duration().saturating_add(claim.retain);
         let wanted = Reservation { scope, key: claim.key, hold, quota };
         match self.insist("claim", || self.store.reserve(&wanted)).await.outcome? {
-            Reserved::Granted => Ok(Some(scope)),
+            Reserved::Granted => Ok(()),
             Reserved::Full { keys, bytes } => Err(LockError::new(ErrorKind::QuotaExceeded, "claim")
                 .detail(format!("the scope has {keys} records, which keep {bytes} bytes"))
                 .remedy("wait until some end, purge them, or raise the quota")),

@@ -1,7 +1,13 @@
 //! How much one scope may have.
 
+use std::sync::Arc;
+
 use distlock::records::{Quota, RecordScope};
 use distlock::{ErrorKind, LockError, LockManager, idempotent};
+use distlock_runtime::Clock;
+use distlock_runtime::backend::BackendErrorKind;
+use distlock_runtime::backend::memory::MemoryBackend;
+use distlock_runtime::testkit::{Call, Fault, Faulty};
 use distlock_tests::wait;
 use distlock_tower::{IdempotencyLayer, Scope};
 use http::Request;
@@ -84,4 +90,46 @@ async fn a_layer_answers_429_to_new_keys_and_replays_old_ones(store: Store) {
     assert_eq!(status("alice", "k2").await, 429);
     assert_eq!(status("alice", "k1").await, 200);
     assert_eq!(status("bob", "k2").await, 200);
+}
+
+/// A manager with room for one record, on a store that fails by script.
+async fn faulty() -> (LockManager, Arc<Faulty>) {
+    let store = Faulty::new(MemoryBackend::new(Clock::System, "quotas"), Clock::System);
+    let quota = Quota::new().keys(1);
+    (LockManager::builder().quota(quota).backend(store.clone()).await.unwrap(), store)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeat_that_fails_leaves_the_record_its_place() {
+    let (locks, store) = faulty().await;
+    let run = |id| locks.scope(job("a", id));
+    assert_eq!(run(1).await.unwrap(), 1);
+    store.next(Call::Claim, Fault::Refuse(BackendErrorKind::Permission));
+    let looks = store.count(Call::LookUp);
+    assert_eq!(run(1).await.unwrap_err().kind(), ErrorKind::Permission);
+    let looked = async || (store.count(Call::LookUp) > looks).then_some(());
+    wait::until("a look at whether the place is needed", LIMIT, looked).await.unwrap();
+    assert_eq!(run(2).await.unwrap_err().kind(), ErrorKind::QuotaExceeded);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_comes_to_nothing_gives_its_place_back() {
+    let (locks, store) = faulty().await;
+    let run = |id| locks.scope(job("a", id));
+    store.next(Call::Claim, Fault::Refuse(BackendErrorKind::Permission));
+    assert_eq!(run(1).await.unwrap_err().kind(), ErrorKind::Permission);
+    let free = async || run(2).await.ok();
+    assert_eq!(wait::until("the place of a claim that was refused", LIMIT, free).await.unwrap(), 2);
+
+    let scope = RecordScope::derive(&[b"a"]);
+    assert_eq!(locks.records().unwrap().purge(&scope, 10).await.unwrap().removed, 1);
+    let claims = store.count(Call::Claim);
+    store.next(Call::Claim, Fault::DelayReply(LIMIT));
+    // Its caller goes away before the reply.
+    tokio::select! {
+        _ = run(3) => panic!("the claim's reply is late"),
+        sent = wait::until("the claim", LIMIT, async || (store.count(Call::Claim) > claims).then_some(())) => sent.unwrap(),
+    }
+    let free = async || run(4).await.ok();
+    assert_eq!(wait::until("the place of a claim whose caller went", LIMIT, free).await.unwrap(), 4);
 }

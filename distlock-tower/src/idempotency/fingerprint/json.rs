@@ -6,11 +6,15 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+/// How deep a document may be nested, as in `serde_json` itself. Skipping over a raw value has no bound of its own, and each level
+/// takes its share of the stack and goes over all that is inside once more.
+const DEEPEST: usize = 128;
+
 /// The canonical form of a document: no white space, members in order of their names, strings without needless escapes, numbers as
-/// they are written. `None` if it isn't JSON, or an object names a member twice.
+/// they are written. `None` if it isn't JSON, is nested too deep, or an object names a member twice.
 pub(super) fn canonical(document: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(document.len());
-    write(serde_json::from_slice(document).ok()?, &mut out)?;
+    write(serde_json::from_slice(document).ok()?, &mut out, DEEPEST)?;
     Some(out)
 }
 
@@ -23,14 +27,16 @@ pub(super) fn fields(document: &[u8], pointers: &[String]) -> Option<Vec<Option<
             None => Some(None),
             Some(found) => {
                 let mut out = Vec::new();
-                write(found, &mut out)?;
+                write(found, &mut out, DEEPEST)?;
                 Some(Some(out))
             }
         })
         .collect()
 }
 
-fn write(value: &RawValue, out: &mut Vec<u8>) -> Option<()> {
+/// `deeper`: how many levels more there may be.
+fn write(value: &RawValue, out: &mut Vec<u8>, deeper: usize) -> Option<()> {
+    let inside = || deeper.checked_sub(1);
     match value.get().as_bytes().first()? {
         b'{' => {
             out.push(b'{');
@@ -40,7 +46,7 @@ fn write(value: &RawValue, out: &mut Vec<u8>) -> Option<()> {
                 }
                 serde_json::to_writer(&mut *out, &name).ok()?;
                 out.push(b':');
-                write(value, out)?;
+                write(value, out, inside()?)?;
             }
             out.push(b'}');
         }
@@ -50,7 +56,7 @@ fn write(value: &RawValue, out: &mut Vec<u8>) -> Option<()> {
                 if at > 0 {
                     out.push(b',');
                 }
-                write(value, out)?;
+                write(value, out, inside()?)?;
             }
             out.push(b']');
         }
@@ -143,7 +149,17 @@ mod tests {
         for broken in ["", "{", "{\"a\":1,\"a\":2}", "{\"a\":1,\"\\u0061\":2}", "[1] 2", "nul", "\u{0}"] {
             assert_eq!(text(broken), None, "{broken:?}");
         }
-        assert_eq!(text(&"[".repeat(100_000)), None, "too deep is refused, not a crash");
+    }
+
+    #[test]
+    fn a_document_that_is_nested_too_deep_has_no_canonical_form() {
+        let nested = |depth: usize| ["[".repeat(depth), "]".repeat(depth)].concat();
+        assert_eq!(text(&nested(128)), Some(nested(128)));
+        // It would end the process by the overflow of a stack.
+        for depth in [20_000, 131] {
+            assert_eq!(text(&nested(depth)), None, "{depth}");
+            assert_eq!(fields(nested(depth).as_bytes(), &["/0".to_owned()]), None, "{depth}");
+        }
     }
 
     #[test]

@@ -55,14 +55,14 @@ impl FingerprintRule {
     }
 
     /// The body as JSON: white space and the order of members don't matter. Numbers count as they are written (`1.0` isn't `1`). A
-    /// body that isn't JSON, or has a member twice, counts byte for byte.
+    /// body that isn't JSON, has a member twice, or is nested deeper than 128 levels, counts byte for byte.
     #[must_use]
     pub fn canonical_json() -> Self {
         Self::new(Kind::CanonicalJson)
     }
 
     /// Only these members of a JSON body, named by JSON pointers (RFC 6901, `/order/amount`), each in canonical form. A body that
-    /// isn't JSON counts byte for byte.
+    /// isn't JSON, or where one of them is nested deeper than 128 levels, counts byte for byte.
     ///
     /// All that isn't named may differ between a request and its retry. Name whatever changes the effect.
     #[must_use]

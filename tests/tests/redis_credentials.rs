@@ -17,7 +17,7 @@ use distlock::{
     },
 };
 use distlock_tests::{
-    server::{self, ClusterGroup, RedisServer},
+    server::{self, ClusterGroup, RedisServer, SentinelGroup},
     wait,
 };
 
@@ -211,6 +211,25 @@ async fn a_provider_that_panics_is_an_outage_that_passes() {
     locks.mutex("k").wait(LIMIT).lock().await.unwrap().release().await.unwrap();
     two_more().await;
     guard.release().await.unwrap();
+}
+
+/// It may take nearly the whole connect timeout, also where the way has several steps.
+#[tokio::test]
+async fn a_slow_provider_is_waited_for_on_every_way() {
+    const SLOW: Duration = Duration::from_millis(2_500);
+    let options = server::RedisOptions::new().password("pw");
+    let cluster = ClusterGroup::start_with(3, 0, options.clone());
+    let sentinels = SentinelGroup::start_with(1, 1, options, server::RedisOptions::new());
+    let slow = async |url: String| {
+        let url = url.replace(":pw@", "");
+        let locks = connect(&url, async || {
+            tokio::time::sleep(SLOW).await;
+            Ok(Credentials::new("pw"))
+        })
+        .await;
+        locks.mutex("k").wait(LIMIT).lock().await.unwrap().release().await.unwrap();
+    };
+    tokio::join!(slow(cluster.url("")), slow(sentinels.url("")));
 }
 
 /// Whoever waits goes on waiting, and leases are renewed over connections of the new password.

@@ -241,7 +241,8 @@ impl Dialer {
         pushes: Option<&PushHandler>,
     ) -> Result<Arc<Lane>, BackendError> {
         tracing::debug!(address, "connecting to redis");
-        let (info, term) = self.login.fill_in(info, address, limit, self.clock).await?;
+        // The whole time, since credentials aren't a step on the way to a primary: a provider would be asked anew at each of them.
+        let (info, term) = self.login.fill_in(info, address, self.limit, self.clock).await?;
         let lane = self.connect_as(&info, address, limit, pushes).await?;
         if let Some(term) = term {
             term.keep(&lane, address.to_owned());

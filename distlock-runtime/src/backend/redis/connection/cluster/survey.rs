@@ -60,8 +60,23 @@ impl Cluster {
         outcome
     }
 
-    /// Asks one server after the other until one isn't behind what is known already.
+    /// Asks all of them, and at the first look again while connections to silent ones may still wait for their credentials.
     async fn ask_around(&self, not: Option<&Arc<Node>>) -> Result<(), BackendError> {
+        let until = self.clock.now() + self.limit;
+        loop {
+            let begun = self.clock.now();
+            let outcome = self.ask_each(not).await;
+            let now = self.clock.now();
+            let nobody_was_silent = now.since(begun) < self.limit / STEPS;
+            let may_wait = self.login.0.is_some() && self.map.load().is_empty();
+            if outcome.is_ok() || !may_wait || nobody_was_silent || now >= until {
+                return outcome;
+            }
+        }
+    }
+
+    /// Asks one server after the other until one isn't behind what is known already.
+    async fn ask_each(&self, not: Option<&Arc<Node>>) -> Result<(), BackendError> {
         let known = self.map.load_full();
         let mut primaries = known.primaries().to_vec();
         fastrand::shuffle(&mut primaries);

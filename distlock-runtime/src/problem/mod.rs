@@ -97,7 +97,8 @@ impl Problem {
     /// The value for `Retry-After`: seconds, rounded up, at least 1.
     #[must_use]
     pub fn retry_after_seconds(&self) -> Option<u64> {
-        self.retry_after.map(|after| after.as_secs() + u64::from(after.subsec_nanos() > 0)).map(|s| s.max(1))
+        let rounded = |after: Duration| after.as_secs().saturating_add(u64::from(after.subsec_nanos() > 0));
+        self.retry_after.map(rounded).map(|seconds| seconds.max(1))
     }
 
     /// Whether something was executed, as far as it is known: what an idempotency layer around it is told.
@@ -186,6 +187,7 @@ mod tests {
         assert_eq!(problem(Duration::ZERO), Some(1));
         assert_eq!(problem(Duration::from_millis(1001)), Some(2));
         assert_eq!(problem(Duration::from_secs(3)), Some(3));
+        assert_eq!(problem(Duration::MAX), Some(u64::MAX));
     }
 
     #[test]

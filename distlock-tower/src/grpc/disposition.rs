@@ -9,7 +9,7 @@ use http::{HeaderMap, StatusCode};
 
 use super::code::Code;
 use super::{status_of, word};
-use crate::idempotency::{Disposition, Preset};
+use crate::idempotency::{Disposition, Preset, judged};
 
 type Judge = dyn Fn(Code, &HeaderMap) -> Disposition + Send + Sync;
 
@@ -55,7 +55,7 @@ impl CallRule {
             Some(_) => Disposition::Unknown,
             None => match self {
                 Self::Preset(preset) => by_code(*preset, code),
-                Self::Custom(rule) => rule(code, metadata),
+                Self::Custom(rule) => judged(|| rule(code, metadata)),
             },
         }
     }

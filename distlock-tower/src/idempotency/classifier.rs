@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use distlock_runtime::problem::Outcome;
@@ -50,7 +51,7 @@ impl Classifier {
             Some(_) => return Disposition::Unknown,
             None => match &self.rule {
                 Rule::Preset(preset) => preset.classify(head.status),
-                Rule::Custom(rule) => rule(head),
+                Rule::Custom(rule) => judged(|| rule(head)),
                 Rule::Calls(rule) => rule.head(head),
             },
         };
@@ -75,7 +76,7 @@ impl Classifier {
 
     /// There is no response to store: whoever wants one stored gets what is nearest to it.
     pub(crate) fn classify_error(&self, error: &dyn Any) -> Disposition {
-        match self.errors.0.as_ref().and_then(|rule| rule(error)) {
+        match self.errors.0.as_ref().and_then(|rule| rated(|| rule(error))) {
             None | Some(Disposition::Store | Disposition::StoreFor(_)) => Disposition::Unknown,
             Some(wish) => wish,
         }
@@ -83,7 +84,7 @@ impl Classifier {
 
     /// What the end of a response says about it; `None` leaves it at what its head said.
     pub(crate) fn classify_trailers(&self, trailers: &HeaderMap) -> Option<Disposition> {
-        self.trailers.0.as_ref().and_then(|rule| rule(trailers))
+        self.trailers.0.as_ref().and_then(|rule| rated(|| rule(trailers)))
     }
 }
 
@@ -97,6 +98,15 @@ impl TrailerRule {
     pub(crate) fn new(rule: impl Fn(&HeaderMap) -> Option<Disposition> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(rule)))
     }
+}
+
+/// What a rule of the user's says. One that panics doesn't know the outcome; the claim mustn't stay in flight for it.
+pub(crate) fn judged(rule: impl FnOnce() -> Disposition) -> Disposition {
+    catch_unwind(AssertUnwindSafe(rule)).unwrap_or(Disposition::Unknown)
+}
+
+fn rated(rule: impl FnOnce() -> Option<Disposition>) -> Option<Disposition> {
+    catch_unwind(AssertUnwindSafe(rule)).unwrap_or(Some(Disposition::Unknown))
 }
 
 fn can_be_told_again(head: &Parts) -> bool {

@@ -164,6 +164,7 @@ pub use self::after_crash::{AfterCrash, Lapsed, Recovered};
 pub use self::attached::{Attached, AttachedBody, AttachedFuture, AttachedLayer};
 pub use self::body::ResponseBody;
 pub use self::builder::{HasScope, IdempotencyBuilder, Scoped, Unscoped};
+pub(crate) use self::classifier::judged;
 pub use self::config::{OnDisconnect, StoreDown};
 pub use self::disposition::{Disposition, OnPanic, Preset, SetCookie};
 pub use self::execution::Execution;

@@ -19,7 +19,7 @@ use http_body_util::{BodyExt, Full};
 use tower::retry::{Policy, RetryLayer};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::tower_support::{LIMIT, Runs, Store, ask, keyed};
+use crate::tower_support::{LIMIT, Runs, Store, ask, frames, keyed};
 use crate::{app, builder, counting, memory};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -36,6 +36,30 @@ async fn a_panic_is_kept_as_a_500_by_choice(store: Store) {
     assert!(again.is_replay());
     assert_eq!(again.status, StatusCode::INTERNAL_SERVER_ERROR);
     assert_eq!(runs.total(), 1);
+}
+
+/// The handler has run: the record mustn't stay in flight until its lease ends because a rule about its response fails.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rule_that_panics_is_an_unknown_outcome() {
+    let locks = memory().await;
+    let runs = Runs::open();
+    let by_head = builder(&locks).classify(|_| panic!("the test's own panic"));
+    let by_trailers = builder(&locks).classify_trailers(|_| panic!("the test's own panic"));
+    let trailers = || {
+        let (send, body) = frames();
+        send.data("done");
+        send.trailers(http::HeaderMap::from_iter([(
+            http::HeaderName::from_static("x-sum"),
+            HeaderValue::from_static("1"),
+        )]));
+        axum::body::Body::from(body).into_response()
+    };
+    for (key, layer) in [("head", by_head), ("trailers", by_trailers)] {
+        let app = counting(&runs, trailers).layer(layer.build().unwrap());
+        assert_eq!(ask(&app, keyed("/", key, "")).await.text(), "done", "{key}");
+        ask(&app, keyed("/", key, "")).await.assert_problem(409, "outcome-unknown");
+    }
+    assert_eq!(runs.total(), 2);
 }
 
 #[derive(Debug, PartialEq)]

@@ -16,7 +16,7 @@ use distlock::LockManager;
 use distlock_tests::proxy::{self, Fault, FaultProxy, Rule, When};
 use distlock_tests::server::{RedisOptions, RedisServer};
 use distlock_tests::wait::{self, Deadline};
-use distlock_tower::{Execution, IdempotencyLayer};
+use distlock_tower::{Execution, IdempotencyLayer, StoreDown};
 use http::StatusCode;
 
 use tower_support::{LIMIT, OUTAGES, Outage, Reply, Runs, ask, keyed};
@@ -100,6 +100,46 @@ async fn single_fault(
     }
     assert_eq!(runs.total(), 2, "{case}");
     hits.fetch_add(1, Ordering::SeqCst);
+}
+
+/// An outage that everybody knows of costs each request little: refused, or let through where the route says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_long_outage_costs_each_request_little() {
+    let redis = redis();
+    let locks = LockManager::connect(&redis.url()).await.unwrap();
+    let runs = Runs::open();
+    let open = |parts: &http::request::Parts| match parts.headers.get("idempotency-key") {
+        Some(key) if key.as_bytes().starts_with(b"open") => StoreDown::RunUnprotected,
+        _ => StoreDown::Refuse,
+    };
+    let layer = IdempotencyLayer::builder(&locks).anonymous().store_down_by(open).build().unwrap();
+    let app = Router::new()
+        .route("/", post(async |State(runs): State<Runs>| format!("run {}", runs.run("x").await)))
+        .with_state(runs.clone())
+        .layer(layer);
+    assert_eq!(ask(&app, keyed("/", "warm", "")).await.text(), "run 1");
+    redis.kill().unwrap();
+    let known = async || {
+        let error = locks.mutex("k").try_lock().await.unwrap_err().to_string();
+        let away = error.split_once("(away for ")?.1.split_once(" s)")?.0.parse::<f64>().ok()?;
+        (away >= 2.0).then_some(())
+    };
+    wait::until("the outage to be a long one", LIMIT, known).await.unwrap();
+    let mut took = Vec::new();
+    for n in 0..20 {
+        let started = tokio::time::Instant::now();
+        let reply = ask(&app, keyed("/", &format!("open-{n}"), "")).await;
+        assert!(reply.headers.contains_key("idempotency-status"), "{n}: {reply:?}");
+        assert_eq!(ask(&app, keyed("/", &format!("shut-{n}"), "")).await.status, 503);
+        took.push(started.elapsed());
+    }
+    took.sort();
+    // Alone they would wait for two seconds each.
+    assert!(took[10] < Duration::from_millis(500), "{took:?}");
+    assert_eq!(runs.total(), 21);
+    redis.restart().unwrap();
+    let replay = persist(&app, "warm").await;
+    assert!(replay.is_replay(), "{replay:?}");
 }
 
 struct Stage {

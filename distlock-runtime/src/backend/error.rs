@@ -50,6 +50,7 @@ pub enum BackendErrorKind {
 pub struct BackendError {
     kind: BackendErrorKind,
     applied: Applied,
+    long_away: bool,
     detail: String,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
@@ -58,7 +59,7 @@ impl BackendError {
     /// A failure whose command was certainly not applied.
     #[must_use]
     pub fn refused(kind: BackendErrorKind, detail: impl Into<String>) -> Self {
-        Self { kind, applied: Applied::No, detail: detail.into(), source: None }
+        Self { kind, applied: Applied::No, long_away: false, detail: detail.into(), source: None }
     }
 
     /// The name stands for another kind of lock, or for something of somebody else's; nothing was touched.
@@ -73,6 +74,7 @@ impl BackendError {
         Self {
             kind: BackendErrorKind::Unavailable,
             applied: Applied::Unknown,
+            long_away: false,
             detail: detail.into(),
             source: None,
         }
@@ -82,6 +84,13 @@ impl BackendError {
     #[must_use]
     pub fn with_open_outcome(mut self) -> Self {
         self.applied = Applied::Unknown;
+        self
+    }
+
+    /// The same failure, told without asking: the store has been away for so long that nobody should wait for it who needn't.
+    #[must_use]
+    pub fn with_long_outage(mut self) -> Self {
+        self.long_away = true;
         self
     }
 
@@ -108,6 +117,12 @@ impl BackendError {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self.kind, BackendErrorKind::NoQuorum | BackendErrorKind::Unavailable)
+    }
+
+    /// Whether the store is known to have been away for some time, so that it makes sense only for who has a budget to wait.
+    #[must_use]
+    pub fn is_long_outage(&self) -> bool {
+        self.long_away
     }
 
     /// The error that users see.

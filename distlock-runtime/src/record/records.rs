@@ -212,7 +212,8 @@ impl Records {
         record
     }
 
-    /// Repeats a call whose outcome stayed open, within [`PATIENCE`].
+    /// Repeats a call whose outcome stayed open, or that was refused for the moment, within [`PATIENCE`]; not in an outage that has lasted
+    /// for longer than that.
     async fn insist<T, F>(&self, operation: &'static str, mut call: impl FnMut() -> F) -> Answer<T>
     where
         F: Future<Output = Result<T, BackendError>>,
@@ -230,7 +231,8 @@ impl Records {
                 Err(_) => BackendError::unknown(format!("no reply within {} s", PATIENCE.as_secs())),
             };
             open |= error.applied() == Applied::Unknown;
-            if !error.is_transient() || clock.now() + pause >= until {
+            let hopeless = !error.is_transient() || error.is_long_outage() && !open;
+            if hopeless || clock.now() + pause >= until {
                 return Answer { outcome: failed(error), open };
             }
             tokio::time::sleep(pause).await;

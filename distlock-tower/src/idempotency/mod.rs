@@ -39,7 +39,7 @@
 //! stalled handler are out of the layer's reach: compare [`Execution::fence`] where it writes.
 //!
 //! If the store can't be reached, requests with a key are refused with 503 unless [`StoreDown::RunUnprotected`] was chosen. That takes
-//! 2 s at most: so long a claim is tried. If it
+//! 2 s at most: so long a claim is tried, and not at all in an outage that has lasted for longer. If it
 //! goes away between execution and settlement, the client gets its response, and the settlement is tried again in the background
 //! while the claim lives.
 //!

@@ -15,6 +15,8 @@ const FIRST: Duration = Duration::from_millis(20);
 const MOST: Duration = Duration::from_millis(500);
 /// The same for renewals and releases, which have deadlines to keep: leases hang on them.
 const MOST_IN_BACKGROUND: Duration = Duration::from_millis(100);
+/// A shorter outage is bridged by those who ask without a budget of their own.
+const BRIDGED: Duration = Duration::from_secs(2);
 /// How long a caller waits for a look that is under way: one that takes longer is that of a silent server.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -140,8 +142,12 @@ impl Outage {
     }
 
     fn refusal(&self, now: Moment) -> BackendError {
-        let away = now.since(self.since).as_secs_f64();
-        BackendError::refused(self.why.kind(), format!("{} (away for {away:.1} s)", self.why))
+        let away = now.since(self.since);
+        let refusal = BackendError::refused(
+            self.why.kind(),
+            format!("{} (away for {:.1} s)", self.why, away.as_secs_f64()),
+        );
+        if away >= BRIDGED { refusal.with_long_outage() } else { refusal }
     }
 }
 
@@ -184,6 +190,7 @@ mod tests {
         let breaker = Breaker::new(Clock::Tokio);
         assert!(breaker.admit(Caller::Foreground).is_ok() && breaker.patience().is_none());
         breaker.note(Caller::Foreground, "here", &away());
+        assert!(!breaker.refusal().is_long_outage(), "it may be over in a moment");
         looks(&breaker, Caller::Foreground, 5_000).await;
         // The mean of a pause is half its bound.
         let steady = looks(&breaker, Caller::Foreground, 60_000).await;
@@ -191,6 +198,7 @@ mod tests {
         let hurried = looks(&breaker, Caller::Background, 60_000).await;
         assert!((700..=2_500).contains(&hurried), "{hurried} looks in a minute");
         let told = breaker.refusal();
+        assert!(told.is_long_outage());
         assert_eq!(told.kind(), BackendErrorKind::Unavailable);
         assert_eq!(told.to_string(), "connection refused (away for 125.0 s)");
     }

@@ -33,16 +33,23 @@ pub(super) fn open(url: &str, builder: &ManagerBuilder) -> Result<Opened, LockEr
         _ if is_host_and_port(url) => {
             Err(wrong("the store's URL has no scheme".to_owned(), format!("write redis://{url}")))
         }
-        "" => Err(wrong(
+        other if is_scheme(other) && url[other.len()..].starts_with("://") => {
+            Err(wrong(format!("unknown scheme \"{other}\" in the store's URL"), KNOWN))
+        }
+        // What stands in front of the first colon may be a password: it isn't quoted.
+        _ => Err(wrong(
             "the store's URL has no scheme".to_owned(),
             "start it with memory:, redis://, rediss://, redis+unix://, redis+sentinel://, redis+cluster:// or redlock://",
         )),
-        other => Err(wrong(format!("unknown scheme \"{other}\" in the store's URL"), KNOWN)),
     }
 }
 
 const KNOWN: &str =
     "use memory:, redis://, rediss://, redis+unix://, redis+sentinel://, redis+cluster:// or redlock://";
+
+fn is_scheme(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
+}
 
 /// `127.0.0.1:6379`, and nothing that could be a secret.
 fn is_host_and_port(url: &str) -> bool {

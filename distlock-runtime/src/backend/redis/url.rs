@@ -57,8 +57,10 @@ fn read(text: &str, elsewhere: &[&'static str]) -> Result<RedisOptions, BackendE
         "rediss" => network(&url)?.tls(),
         "redis+unix" => socket(&url)?,
         other => {
+            // Without the slashes it may be a password that stands in front of a colon.
+            let what = if text.contains("://") { format!("{other}://") } else { "this".to_owned() };
             return Err(config(format!(
-                "{other}:// is not a redis URL; known: redis://, rediss://, redis+unix://, redis+sentinel://, redis+cluster://"
+                "{what} is not a redis URL; known: redis://, rediss://, redis+unix://, redis+sentinel://, redis+cluster://"
             )));
         }
     };
@@ -302,6 +304,7 @@ mod tests {
             "redis://u:hunter2%ZZ@h",
             "redis://hunter2@h",
             "redis://:hunter2@a,b",
+            "hunter2:6379@h",
             "redis://u:12?hunter2@h",
             "redis://u:12?x=1&hunter2=1@h/1",
             "redis://u:12/hunter2@h",

@@ -19,6 +19,7 @@ pub mod contend;
 pub mod example;
 pub mod history;
 pub mod linear;
+pub mod load;
 pub mod naive;
 pub mod procs;
 pub mod proxy;

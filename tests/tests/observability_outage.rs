@@ -11,6 +11,7 @@ use distlock_runtime::{
     backend::memory::MemoryBackend,
     testkit::{self, Call, Fault, Faulty},
 };
+use distlock_tests::wait;
 use tracing::Level;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -49,6 +50,12 @@ impl<'a> MakeWriter<'a> for Log {
     }
 }
 
+/// Until there were so many renewals.
+async fn renewals(store: &Faulty, count: usize) {
+    let enough = async || (store.count(Call::Renew) >= count).then_some(());
+    wait::until("renewals", Duration::from_secs(20), enough).await.unwrap();
+}
+
 /// The only test of its program: the log is that of all tasks.
 #[tokio::test(start_paused = true)]
 async fn an_outage_is_one_warning_and_a_loss_says_how_to_name_the_lock() {
@@ -62,15 +69,11 @@ async fn an_outage_is_one_warning_and_a_loss_says_how_to_name_the_lock() {
     for outage in 1..=2 {
         let failed = store.count(Call::Renew) + 3;
         store.always(Call::Renew, Fault::LoseRequest);
-        while store.count(Call::Renew) < failed {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        renewals(&store, failed).await;
         assert_eq!(log.count(&["WARN", "a renewal failed", "lost by script"]), outage, "{}", log.text());
         store.heal();
         let renewed = store.count(Call::Renew) + 2;
-        while store.count(Call::Renew) < renewed {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        renewals(&store, renewed).await;
         assert_eq!(log.count(&["INFO", "renewals work again"]), outage, "{}", log.text());
     }
     assert!(unnamed.is_valid() && named.is_valid());

@@ -8,31 +8,10 @@ use std::{
     time::Duration,
 };
 
-use distlock::{ErrorKind, Fault, LockManager, Promise};
-use distlock_tests::{history::History, procs::Worker, server::ClusterGroup};
+use distlock::{ErrorKind, Fault, Promise};
+use distlock_tests::{history::History, load::work, procs::Worker, server::ClusterGroup};
 
 use super::{LIMIT, LOCKS, SECOND, manager, now, spread::channels, until};
-
-/// A task that takes a lock again and again, its token growing each time, until it is told to stop.
-async fn work(locks: LockManager, key: String, done: Arc<AtomicU64>, stop: Arc<AtomicBool>) {
-    let mut last = None;
-    while !stop.load(Ordering::Acquire) {
-        match locks.mutex(key.as_str()).ttl(3 * SECOND).wait(5 * SECOND).lock().await {
-            Ok(guard) => {
-                let token = guard.fencing_token();
-                assert!(Some(token) > last, "{token} after {last:?}");
-                last = Some(token);
-                // A little work, so that the machine has time for others.
-                tokio::time::sleep(Duration::from_millis(5)).await;
-                done.fetch_add(1, Ordering::AcqRel);
-            }
-            Err(error) => assert!(
-                matches!(error.kind(), ErrorKind::Connection | ErrorKind::Timeout),
-                "an outage has another error: {error}"
-            ),
-        }
-    }
-}
 
 /// A lock that its replica has outlives its primary, and work goes on by itself on all servers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

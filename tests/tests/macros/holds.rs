@@ -6,7 +6,9 @@ use std::time::Duration;
 use distlock::testkit::memory_paused;
 use distlock::{ErrorKind, FencingToken, GuardRef, LockError, LockKey, LockManager, distributed_lock};
 
-use crate::{AppResult, memory};
+use distlock_tests::wait::until;
+
+use crate::{AppResult, LIMIT, memory};
 
 const KEY: &str = "hold";
 
@@ -194,11 +196,8 @@ async fn hold_at_least_keeps_the_lock_after_the_body() {
 
 /// Runs the call and takes its lock away.
 async fn lose<T>(locks: &LockManager, call: impl Future<Output = T>) -> T {
-    let force = async {
-        while locks.force_release(KEY, "a test of loss").await.expect("memory").is_none() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
+    let taken = async || locks.force_release(KEY, "a test of loss").await.expect("memory");
+    let force = async { until("the lock to be held", LIMIT, taken).await.expect("the call takes it") };
     tokio::join!(locks.scope(call), force).0
 }
 

@@ -9,7 +9,7 @@ use distlock::{ErrorKind, GuardRef, LockError, LockManager, distributed_lock};
 use distlock_tests::wait::until;
 use tokio::sync::Barrier;
 
-use crate::memory;
+use crate::{LIMIT, memory};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -292,9 +292,8 @@ async fn the_loss_of_one_of_the_keys_ends_the_body() {
     assert_eq!(error.kind(), ErrorKind::Lost);
 
     let steal = async {
-        while locks.force_release("bank", "a test of loss").await.expect("memory").is_none() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let taken = async || locks.force_release("bank", "a test of loss").await.expect("memory");
+        until("the lock to be held", LIMIT, taken).await.expect("the call takes it");
         tokio::time::Instant::now()
     };
     let call = async { (locks.scope(stuck("b")).await, tokio::time::Instant::now()) };

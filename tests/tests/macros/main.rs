@@ -16,7 +16,12 @@ mod reentry;
 mod shapes;
 mod size;
 
+use std::time::Duration;
+
 use distlock::{LockError, LockManager};
+
+/// How long anything that must happen may take.
+const LIMIT: Duration = Duration::from_secs(20);
 
 /// An application's error that takes a lock failure.
 #[derive(Debug)]

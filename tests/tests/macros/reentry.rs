@@ -8,9 +8,7 @@ use std::time::Duration;
 use distlock::{FencingToken, LockError, LockManager, distributed_lock};
 use tokio::sync::Barrier;
 
-use crate::memory;
-
-const LIMIT: Duration = Duration::from_secs(20);
+use crate::{LIMIT, memory};
 
 #[distributed_lock(key = "inner", reentrant, guard = hold)]
 async fn meet(both: &Barrier) -> Result<FencingToken, LockError> {

@@ -51,16 +51,21 @@ async fn everything(bench: &Bench, backend: &Arc<RedisBackend>) {
     drop(serving);
 }
 
-async fn records(store: &RedisBackend) {
-    let claim = Claim {
-        key: RecordKey::derive("test", &[OwnerToken::random().unwrap().to_hex().as_bytes()]),
+/// A claim of the record of this name.
+fn claim(name: &[u8]) -> Claim {
+    Claim {
+        key: RecordKey::derive("test", &[name]),
         owner: OwnerToken::random().unwrap(),
         fingerprint: Fingerprint { version: 1, digest: [0; 32] },
         lease: Ttl::DEFAULT,
         after_crash: CrashPolicy::Reject,
         retain: Duration::from_secs(60),
         note: distlock_runtime::RecordNote::new(),
-    };
+    }
+}
+
+async fn records(store: &RedisBackend) {
+    let claim = claim(OwnerToken::random().unwrap().to_hex().as_bytes());
     let ClaimOutcome::Claimed { fence, .. } = store.claim(&claim).await.unwrap() else {
         panic!("not claimed")
     };

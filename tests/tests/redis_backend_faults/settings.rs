@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use distlock_runtime::{
-    OwnerToken, Ttl,
-    backend::{
-        Applied, Backend, BackendErrorKind, Claim, ClaimOutcome, CrashPolicy, Fingerprint, RecordKey,
-        RecordLease, RecordStore, Released, Renewal, Settled, Settlement,
-    },
+use distlock_runtime::backend::{
+    Applied, Backend, BackendErrorKind, Claim, ClaimOutcome, RecordKey, RecordLease, RecordStore, Released,
+    Renewal, Settled, Settlement,
 };
 use distlock_tests::server::RedisOptions as ServerOptions;
 
@@ -19,15 +16,7 @@ async fn a_full_server_refuses_locks_but_takes_renewals_and_releases() {
     let backend = &bench.backend;
     let (_, lease, _) = held(backend, "k", 30_000).await;
     let (held_request, _, _) = held(backend, "cancelled", 30_000).await;
-    let claim = Claim {
-        key: RecordKey::derive("test", &[b"k"]),
-        owner: OwnerToken::random().unwrap(),
-        fingerprint: Fingerprint { version: 1, digest: [0; 32] },
-        lease: Ttl::DEFAULT,
-        after_crash: CrashPolicy::Reject,
-        retain: Duration::from_secs(60),
-        note: distlock_runtime::RecordNote::new(),
-    };
+    let claim = crate::claim(b"k");
     let ClaimOutcome::Claimed { fence, .. } = backend.claim(&claim).await.unwrap() else {
         panic!("not claimed")
     };

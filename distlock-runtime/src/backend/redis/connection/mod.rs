@@ -128,11 +128,7 @@ impl Connections {
         script: &Script,
         build: impl Fn() -> Cmd + Send + Sync,
     ) -> Result<Reply, BackendError> {
-        let reply = match self {
-            Self::One(node) => node.run(script, build, false).await?,
-            Self::Spread(cluster) => Box::pin(cluster.run(script.name, Some(script), &build, true)).await?,
-        };
-        checked(script.name, reply)
+        self.run_or_wait(script, build, true).await
     }
 
     /// The same, and a slot that is on its way from server to server isn't waited for: some of the keys may be here and some
@@ -142,9 +138,18 @@ impl Connections {
         script: &Script,
         build: impl Fn() -> Cmd + Send + Sync,
     ) -> Result<Reply, BackendError> {
+        self.run_or_wait(script, build, false).await
+    }
+
+    async fn run_or_wait(
+        &self,
+        script: &Script,
+        build: impl Fn() -> Cmd + Send + Sync,
+        waits: bool,
+    ) -> Result<Reply, BackendError> {
         let reply = match self {
             Self::One(node) => node.run(script, build, false).await?,
-            Self::Spread(cluster) => Box::pin(cluster.run(script.name, Some(script), &build, false)).await?,
+            Self::Spread(cluster) => Box::pin(cluster.run(script.name, Some(script), &build, waits)).await?,
         };
         checked(script.name, reply)
     }

@@ -50,6 +50,25 @@ async fn urls_that_are_wrong_say_what_is_wrong() {
     }
 }
 
+/// As in any URL. What stands behind the scheme stays as it is.
+#[tokio::test]
+async fn schemes_may_be_in_capitals() {
+    let server = RedisServer::start(RedisOptions::new().password("Secret")).unwrap();
+    for scheme in ["REDIS", "Redis"] {
+        let url = server.url().replacen("redis", scheme, 1);
+        LockManager::connect(&url).await.unwrap_or_else(|error| panic!("{error}"));
+    }
+    LockManager::connect("MEMORY:").await.unwrap();
+    for (url, words) in [
+        ("REDLOCK://a,b", "3 to 9"),
+        ("Redis+Sentinel://a,b", "name of the primary"),
+        ("REDIS+CLUSTER://a/1", "database 0"),
+        ("HTTP://a", "unknown scheme"),
+    ] {
+        refused(url, ErrorKind::Config, &[words]).await;
+    }
+}
+
 #[tokio::test]
 async fn servers_that_say_no_say_why() {
     let server =

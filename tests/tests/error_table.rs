@@ -1,12 +1,29 @@
 //! Every reply that Redis may give, and what becomes of an acquire, a renewal and a release that meets it: scripted through the proxy,
-//! and for each that a server can be brought to, from a server.
+//! and for each that a server can be brought to, from a server. Where each reply comes from a server:
+//!
+//! | reply | test |
+//! |---|---|
+//! | NOSCRIPT, READONLY, MASTERDOWN, NOREPLICAS, MISCONF, OOM, NOPERM, "can't run this command", NOAUTH | `real_servers_in_trouble_are_what_the_table_says_and_holds_survive_them`, here |
+//! | BUSY | `a_busy_server_is_waited_for`, here |
+//! | LOADING | `a_server_that_loads_is_waited_for`, here |
+//! | CROSSSLOT; MOVED to a client that knows no Cluster | `a_server_of_a_cluster_tells_a_client_of_one_server_so`, here |
+//! | MOVED, ASK, TRYAGAIN | `cluster::moving`, whose tests count them at the servers |
+//! | CLUSTERDOWN | `cluster::replies::fault_a_cluster_that_is_down_is_an_outage_that_passes` |
+//! | WRONGPASS | `bad_input::servers_that_say_no_say_why`, `redis_credentials::a_rotated_password_is_used_from_the_next_connection_on` |
+//! | WRONGTYPE | `bad_input::what_is_somebody_elses_is_neither_taken_nor_deleted` |
+//! | I/O error, end of the stream, no answer | `fault_sweep`, at every step of every scenario |
+//! | "can't access at least one of the keys", UNKILLABLE, replies that nobody knows | none: all keys of our scripts are declared and none runs on. Scripted here |
 
 use std::{fs, time::Duration};
 
-use distlock::{ErrorKind, Guard, LockError, LockManager, Mutex};
+use distlock::{
+    ErrorKind, Guard, LockError, LockKey, LockManager, Mutex,
+    backend::{AcquireRequest, Applied, Backend as _, BackendErrorKind, Clock, Mode, redis as store},
+};
+use distlock_runtime::{OwnerToken, Ttl};
 use distlock_tests::{
     proxy::{FaultProxy, Rule, When, refusal},
-    server::{RedisOptions, RedisServer},
+    server::{ClusterGroup, RedisOptions, RedisServer},
     wait,
 };
 use redis::{RedisResult, Value, aio::MultiplexedConnection};
@@ -244,6 +261,12 @@ const REAL: &[Real] = &[
         acquire: Fails(ErrorKind::Permission),
     },
     Real {
+        name: "in a script",
+        break_it: &["ACL SETUSER default -set"],
+        mend_it: &["ACL SETUSER default +@all"],
+        acquire: Fails(ErrorKind::Permission),
+    },
+    Real {
         name: "keys",
         break_it: &["ACL SETUSER default resetkeys ~nothing"],
         mend_it: &["ACL SETUSER default allkeys"],
@@ -329,6 +352,77 @@ async fn a_busy_server_is_waited_for() {
     assert!(endless.await.unwrap().is_err());
     patient.await.unwrap().unwrap().release().await.unwrap();
     guard.release().await.unwrap();
+}
+
+/// A server that reads its data answers nothing else; it has been started again, or has got them from its primary.
+#[tokio::test]
+async fn a_server_that_loads_is_waited_for() {
+    let options = RedisOptions::new()
+        .config("enable-debug-command yes")
+        .config("key-load-delay 1000")
+        .config("loading-process-events-interval-bytes 1024");
+    let server = RedisServer::start(options).unwrap();
+    let mut admin = server.admin().await.unwrap();
+    tell(&mut admin, "DEBUG POPULATE 2000 data 100").await.unwrap();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let guard = locks.mutex("k").ttl(TTL * 8).lock().await.unwrap();
+    let mut reloading = server.admin().await.unwrap();
+    let reload = tokio::spawn(async move { tell(&mut reloading, "DEBUG RELOAD").await });
+    let loading = async || {
+        let error = tell(&mut admin.clone(), "GET nothing").await.err()?;
+        (error.code() == Some("LOADING")).then_some(())
+    };
+    wait::until("the server to load", LIMIT, loading).await.unwrap();
+    let error = locks.mutex("other").wait(Duration::from_millis(200)).lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connection, "{error}");
+    says_why(&error, "-LOADING");
+    let patient = locks.mutex("other").wait(LIMIT).lock().await.unwrap();
+    reload.await.unwrap().unwrap();
+    patient.release().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+/// Locks of different slots in one script are asked for only by who takes a server of a Cluster for a lone one. It is told so at once and
+/// has nothing of them. One after the other they are to be had: all keys of a lock share a slot.
+#[tokio::test]
+async fn a_server_of_a_cluster_tells_a_client_of_one_server_so() {
+    let group = ClusterGroup::start_with(2, 0, RedisOptions::new());
+    let here = |key: &String| group.server_of(&format!("distlock:{key}"), None).unwrap() == 0;
+    let keys: Vec<String> = (0..).map(|number| format!("k-{number}")).filter(here).take(2).collect();
+    let url = group.servers()[0].url();
+    let one =
+        store::RedisBackend::open(&store::RedisOptions::from_url(&url).unwrap(), Clock::System).unwrap();
+    let request = |key: &str| AcquireRequest {
+        key: LockKey::new(key).unwrap(),
+        owner: OwnerToken::random().unwrap(),
+        ttl: Ttl::new(TTL).unwrap(),
+        mode: Mode::Exclusive,
+        fair: false,
+        queue: false,
+        tokens: 1,
+    };
+    let error = one.try_acquire_all(&[request(&keys[0]), request(&keys[1])]).await.unwrap_err();
+    assert_eq!((error.kind(), error.applied()), (BackendErrorKind::Script, Applied::No), "{error}");
+    assert!(error.to_string().contains("CROSSSLOT") && !error.is_transient(), "{error}");
+    let mut admin = group.servers()[0].admin().await.unwrap();
+    let stats: String = redis::cmd("INFO").arg("errorstats").query_async(&mut admin).await.unwrap();
+    assert!(
+        stats.contains("errorstat_CROSSSLOT:count=1"),
+        "asked once, and the reply is the server's: {stats}"
+    );
+    for key in group.servers()[0].keys().await.unwrap() {
+        assert!(!key.starts_with("distlock:"), "{key} is left");
+    }
+    for url in [url, group.url("")] {
+        let locks = LockManager::connect(&url).await.unwrap();
+        locks.mutex(&keys[0]).fair().lock().await.unwrap().release().await.unwrap();
+        locks.mutex_all(&keys).lock().await.unwrap().release().await.unwrap();
+    }
+
+    let locks = LockManager::connect(&group.servers()[0].url()).await.unwrap();
+    let error = locks.mutex(group.name_at(1)).wait(Duration::from_millis(300)).lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connection, "{error}");
+    assert!(error.to_string().contains("MOVED") && error.to_string().contains("redis+cluster://"), "{error}");
 }
 
 /// A command line, its words split at blanks that aren't between quotes.

@@ -14,6 +14,7 @@ pub mod redis;
 #[cfg(feature = "redis")]
 pub mod redlock;
 mod request;
+pub(crate) mod scheme;
 mod state;
 mod waits;
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::ManagerBuilder;
 use crate::backend::Backend;
 use crate::backend::memory::MemoryBackend;
+use crate::backend::scheme::in_small_letters;
 use crate::error::{ErrorKind, LockError};
 
 /// A store that hasn't been reached yet, and how this process is called there.
@@ -22,6 +23,7 @@ pub(super) fn default_label() -> String {
 
 pub(super) fn open(url: &str, builder: &ManagerBuilder) -> Result<Opened, LockError> {
     let label = builder.label.clone().unwrap_or_else(default_label);
+    let url = &*in_small_letters(url);
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     match scheme {
         "memory" => memory(url, &label, builder),

@@ -35,6 +35,12 @@ impl RedisBackend {
         self.connections.opened()
     }
 
+    /// What the server calls itself from its start to its end; `None` if this user may not ask.
+    pub(in crate::backend) async fn run_id(&self) -> Result<Option<String>, BackendError> {
+        let nodes = self.connections.nodes().await?;
+        Ok(info(&nodes[0], "server").await?.remove("run_id"))
+    }
+
     /// For how long the server has been running. Whole seconds, rounded down.
     pub(in crate::backend) async fn uptime(&self) -> Result<Duration, BackendError> {
         // A member of such a group is one server.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::credentials::{CredentialProvider, Login};
 use super::replicated::{Replication, SentinelOptions};
 use super::{cluster_url, sentinel_url, url};
+use crate::backend::scheme::in_small_letters;
 use crate::backend::{BackendError, BackendErrorKind};
 
 /// Longest namespace, in bytes.
@@ -79,6 +80,7 @@ impl RedisOptions {
     /// # Errors
     /// `Config`, naming what is wrong or unknown and what is known. The URL itself is never part of the text.
     pub fn from_url(text: &str) -> Result<Self, BackendError> {
+        let text = &*in_small_letters(text);
         if text.starts_with(sentinel_url::SCHEME) {
             sentinel_url::parse(text)
         } else if text.starts_with(cluster_url::SCHEME) {

@@ -1,16 +1,20 @@
 //! Looking at locks, taking them away, and the look at the nodes' settings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::RedlockBackend;
 use super::ask::ask_all;
 use super::ballot::{self, Vote};
-use crate::backend::{Backend as _, BackendError, HolderState, LockState, Warning};
+use crate::backend::redis::RedisBackend;
+use crate::backend::{Backend as _, BackendError, BackendErrorKind, HolderState, LockState, Warning};
 use crate::key::LockKey;
 
 /// How many locks a node is asked for at least; beyond, some are missing.
 const MOST: usize = 10_000;
+/// What a node says of its settings, and what it calls itself.
+type Look = (Vec<Warning>, Option<String>);
 /// How long a look waits for the slowest node.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -56,12 +60,21 @@ impl RedlockBackend {
 
     /// The warnings of all nodes that answer, and one for each that doesn't.
     pub(super) async fn check_settings(&self) -> Result<Vec<Warning>, BackendError> {
-        let votes = ask_all(PATIENCE, self.nodes.iter().map(|node| node.check()), |_| false).await;
+        let look = |node: &Arc<RedisBackend>| {
+            let node = Arc::clone(node);
+            async move { Ok((node.check().await?, node.run_id().await?)) }
+        };
+        let votes = ask_all(PATIENCE, self.nodes.iter().map(look), |_| false).await;
         self.need_a_quorum(&votes)?;
+        let named = |(vote, address): (&Vote<Look>, &String)| match vote {
+            Some(Ok((_, Some(id)))) => Some((id.clone(), address.clone())),
+            _ => None,
+        };
+        each_is_another(votes.iter().zip(&self.addresses).filter_map(named))?;
         let mut warnings = Vec::new();
         for (vote, address) in votes.into_iter().zip(&self.addresses) {
             match vote {
-                Some(Ok(found)) => warnings.extend(found.into_iter().map(|mut warning| {
+                Some(Ok((found, _))) => warnings.extend(found.into_iter().map(|mut warning| {
                     warning.text = format!("redis at {address}: {}", warning.text);
                     warning
                 })),
@@ -96,6 +109,22 @@ impl RedlockBackend {
         group.sort_by_key(|holder| std::cmp::Reverse(holder.remaining.unwrap_or(Duration::MAX)));
         Some(group.swap_remove(self.quorum() - 1))
     }
+}
+
+/// One server behind two names has two votes: with one of three nodes away it would be a majority by itself.
+fn each_is_another(nodes: impl Iterator<Item = (String, String)>) -> Result<(), BackendError> {
+    let mut known: HashMap<String, String> = HashMap::new();
+    for (id, address) in nodes {
+        if let Some(other) = known.insert(id, address.clone()) {
+            return Err(BackendError::refused(
+                BackendErrorKind::Config,
+                format!(
+                    "the redlock nodes {other} and {address} are one server: each must be a server of its own, since one                      server is one vote"
+                ),
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn unreached(address: &str, why: &str) -> Warning {

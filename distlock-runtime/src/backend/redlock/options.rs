@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::backend::redis::{REPLICATION, RedisOptions, network_parameters};
+use crate::backend::scheme::in_small_letters;
 use crate::backend::{BackendError, BackendErrorKind};
 
 /// What only this form takes.
@@ -44,7 +45,7 @@ impl RedlockOptions {
     /// # Errors
     /// `Config`, naming what is wrong. The URL itself is never part of the text.
     pub fn from_url(text: &str) -> Result<Self, BackendError> {
-        parse(text)
+        parse(&in_small_letters(text))
     }
 
     /// How long an attempt waits for each node's answer: 5 % of the ttl, at most 50 ms, unless set. Nodes far away need more.

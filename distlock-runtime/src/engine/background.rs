@@ -7,6 +7,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
+use super::local::LOOK;
 use super::{Engine, renewal};
 use crate::backend::{
     AcquireRequest, Backend, BackendError, Charge, Claim, LeaseHandle, PublishedWait, RecordKey, RecordLease,
@@ -96,8 +97,10 @@ impl Lane {
         };
         let mut jobs = JoinSet::new();
         let mut next = Moment::NEVER;
+        // Looks at those who wait without a timer.
+        let (mut look, mut idle) = (Moment::NEVER, 0);
         loop {
-            let sleep = next.since(self.clock.now());
+            let sleep = next.min(look).since(self.clock.now());
             tokio::select! {
                 biased;
                 job = inbox.recv() => match job {
@@ -105,11 +108,20 @@ impl Lane {
                     None => break,
                 },
                 () = self.alarm.notified() => {}
-                () = tokio::time::sleep(sleep), if next != Moment::NEVER => {}
+                () = tokio::time::sleep(sleep), if next.min(look) != Moment::NEVER => {}
             }
             while jobs.try_join_next().is_some() {}
             let Some(engine) = self.engine.upgrade() else { continue };
             next = tick(&engine);
+            let now = self.clock.now();
+            if look <= now {
+                engine.look_at_waits(&mut idle);
+            }
+            look = match engine.is_minding() {
+                true if look <= now || look == Moment::NEVER => now + LOOK,
+                true => look,
+                false => Moment::NEVER,
+            };
         }
         // The manager and every guard are gone: finish what is under way, within reason.
         let _ = tokio::time::timeout(FAREWELL, async { while jobs.join_next().await.is_some() {} }).await;

@@ -26,19 +26,18 @@ pub(crate) use driver::Driver;
 pub use event::LockEvent;
 pub(crate) use hold::{Ended, Hold, Source, View};
 pub(crate) use lease::{ClaimLease, Kept, Lease};
-pub(crate) use local::{Ask, Delivery, Place, Waiting};
+pub(crate) use local::{Ask, Delivery, Patient, Place, Post, Waiting};
 pub(crate) use pursuit::pursue;
 pub(crate) use waits::WaitNote;
 
 use self::background::Job;
-use self::local::LocalQueues;
+use self::local::{LocalQueues, Patience};
 use self::waits::Waits;
 use crate::backend::{Backend, HolderState, LatchStore, Mode, RecordLease, RecordStore, WaitBoard};
 use crate::clock::{Clock, Moment};
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::lease::{LeaseCell, LeaseId, Loss, Lost, Watchdog};
-use crate::queue::Seat;
 
 /// How many lifecycle events a slow listener may be behind.
 const EVENTS: usize = 1024;
@@ -63,6 +62,7 @@ pub(crate) struct Engine {
     label: Arc<str>,
     limits: Limits,
     queues: LocalQueues,
+    patience: Patience,
     waits: Waits,
     watchdog: Mutex<Plan>,
     /// Rung when the watchdog's next step comes earlier than planned.
@@ -108,6 +108,7 @@ impl Engine {
             label,
             limits,
             queues: LocalQueues::new(),
+            patience: Patience::new(host == Host::Thread),
             waits: Waits::default(),
             watchdog: Mutex::new(Plan { dog: Watchdog::new(fastrand::u64(..)), planned: Moment::NEVER }),
             alarm: Arc::default(),
@@ -168,10 +169,6 @@ impl Engine {
 
     fn id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
-    }
-
-    fn seat(&self) -> Seat {
-        Seat::new(self.id())
     }
 
     fn plan(&self) -> MutexGuard<'_, Plan> {

@@ -11,7 +11,7 @@ use super::options::{Checked, Options};
 use super::{Guard, Scope, Shared, in_the_way};
 use crate::backend::{Applied, Attempt, BackendError, Blocked, Grant, Mode, Turn};
 use crate::clock::{Moment, within};
-use crate::engine::{Delivery, Driver, Engine, Hold, Place, Waiting};
+use crate::engine::{Delivery, Driver, Engine, Hold, Patient, Place, Post, Waiting};
 use crate::error::{ErrorKind, LockError};
 use crate::key::LockKey;
 use crate::lease::Deadline;
@@ -28,7 +28,7 @@ const STUCK: Duration = Duration::from_secs(3);
 pub(super) async fn acquire(shared: Arc<Shared>, key: LockKey, options: Options) -> Result<Guard, LockError> {
     let clock = shared.engine.clock();
     let budget = Budget { clock, started: clock.now(), wait: options.wait };
-    acquire_within(&shared, &key, options, budget, &[]).await
+    acquire_from(&shared, &key, options, budget, budget.started, &[]).await
 }
 
 /// The same within a budget that others use too, by a call that holds these guards already.
@@ -39,8 +39,18 @@ pub(super) async fn acquire_within(
     budget: Budget,
     beside: &[Guard],
 ) -> Result<Guard, LockError> {
+    acquire_from(shared, key, options, budget, budget.clock.now(), beside).await
+}
+
+async fn acquire_from(
+    shared: &Shared,
+    key: &LockKey,
+    options: Options,
+    budget: Budget,
+    started: Moment,
+    beside: &[Guard],
+) -> Result<Guard, LockError> {
     let clock = budget.clock;
-    let started = clock.now();
     let template = options.template;
     let span = tracing::info_span!("distlock.wait", lock = template, key = tracing::field::Empty);
     if tracing::enabled!(tracing::Level::DEBUG) {
@@ -100,20 +110,30 @@ async fn inner(
     {
         return Ok((guard, "reentered"));
     }
+    // Without a hold nothing was waited for until here, and a look at the clock is a thirtieth of a hand-off.
+    let mut now = if scope.holds_nothing() { started } else { engine.clock().now() };
     let ask = checked.ask();
     loop {
-        let place = engine.enter(key, ask, !budget.is_single());
-        let (driver, now) = match place.map_err(|refused| refused_error(engine, key, &refused))? {
-            Place::Drive(driver) => (driver, started),
+        let patient = (!budget.is_single()).then(|| engine.patient(budget.left(now)));
+        let place = engine.enter(key, ask, patient);
+        let driver = match place.map_err(|refused| refused_error(engine, key, &refused))? {
+            Place::Drive(driver) => driver,
             Place::Wait(waiting) => {
                 noting.blocked()?;
-                match wait(engine, key, waiting, budget, &mut noting).await? {
-                    Delivery::Drive(driver) => (*driver, engine.clock().now()),
+                let timed = patient != Some(Patient::Untimed);
+                match wait(engine, key, waiting, now, timed, budget, &mut noting).await? {
+                    Delivery::Drive(driver) => {
+                        now = engine.clock().now();
+                        *driver
+                    }
                     // A hold that lay here while this task wasn't polled, or the process was stopped, may be over.
                     Delivery::Granted(hold) => match hold.view().check() {
                         Ok(()) => return Ok((Guard::new(hold), "granted")),
                         Err(lost) if budget.is_over() => return Err(lost),
-                        Err(_) => continue,
+                        Err(_) => {
+                            now = engine.clock().now();
+                            continue;
+                        }
                     },
                 }
             }
@@ -121,6 +141,7 @@ async fn inner(
         if let Some(guard) = drive(engine, driver, budget, now, &checked, &mut noting).await? {
             return Ok((guard, "granted"));
         }
+        now = engine.clock().now();
     }
 }
 
@@ -186,18 +207,30 @@ pub(super) async fn answered<T>(
 async fn wait(
     engine: &Arc<Engine>,
     key: &LockKey,
-    mut waiting: Waiting,
+    mut waiting: Waiting<'_>,
+    mut now: Moment,
+    mut timed: bool,
     budget: &Budget,
     noting: &mut Noting<'_>,
 ) -> Result<Delivery, LockError> {
     loop {
         tokio::select! {
             biased;
-            news = waiting.news() => return news.ok_or_else(shut_down),
+            post = waiting.post() => match post.ok_or_else(shut_down)? {
+                Post::News(delivery) => return Ok(delivery),
+                Post::Later(inbox) => {
+                    waiting.goes_on(inbox);
+                    now = budget.clock.now();
+                    timed = true;
+                }
+            },
             circle = noting.circle() => return Err(circle),
-            over = budget.used_up_within(STUCK) => match over {
-                true => return Err(budget_error(engine, key, None, budget)),
-                false => waiting.look_at_the_driver(),
+            over = budget.used_up_within(now, STUCK), if timed => {
+                if over {
+                    return Err(budget_error(engine, key, None, budget));
+                }
+                waiting.look_at_the_driver();
+                now = budget.clock.now();
             }
         }
     }

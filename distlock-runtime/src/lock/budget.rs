@@ -58,9 +58,9 @@ impl Budget {
         (!until_last.is_zero()).then(|| wanted.min(until_last))
     }
 
-    /// Waits until the budget is used up, but no longer than this; whether it is.
-    pub(super) async fn used_up_within(&self, most: Duration) -> bool {
-        tokio::time::sleep(self.left(self.clock.now()).min(most)).await;
+    /// Waits until the budget is used up, but no longer than this from now on; whether it is.
+    pub(super) async fn used_up_within(&self, now: Moment, most: Duration) -> bool {
+        tokio::time::sleep(self.left(now).min(most)).await;
         self.is_over()
     }
 

@@ -67,6 +67,11 @@ impl Scope {
         Self { manager: self.manager, holds: Some(Arc::new(node)) }
     }
 
+    /// Whether the code is under no hold at all.
+    pub(super) fn holds_nothing(&self) -> bool {
+        self.holds.is_none()
+    }
+
     /// The innermost hold, also if it has been lost since: a body that runs on (`on_lost = signal`) still has its guard.
     pub(super) fn innermost(&self) -> Option<Arc<View>> {
         self.holds.as_ref().map(|node| node.view.standing())

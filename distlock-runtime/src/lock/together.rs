@@ -83,7 +83,7 @@ async fn step(
     let checked = options.check()?;
     let mut drivers: Vec<Driver> = Vec::with_capacity(keys.len());
     for (index, key) in keys.iter().enumerate() {
-        match engine.enter(key, checked.ask(), false) {
+        match engine.enter(key, checked.ask(), None) {
             Ok(Place::Drive(driver)) => drivers.push(driver),
             Ok(Place::Wait(_)) => return Ok(Step::Apart),
             Err(refused @ Refused::Busy) => {

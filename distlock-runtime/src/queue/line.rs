@@ -23,12 +23,28 @@ impl<T> Line<T> {
         self.0.as_ref()?.front()
     }
 
+    pub(super) fn back(&self) -> Option<&T> {
+        self.0.as_ref()?.back()
+    }
+
     pub(super) fn push_back(&mut self, waiter: T) {
         self.0.get_or_insert_default().push_back(waiter);
     }
 
     pub(super) fn pop_front(&mut self) -> Option<T> {
         self.0.as_mut()?.pop_front()
+    }
+
+    /// Those between the first ones, for which `before` holds, and the last ones, for which `until` doesn't.
+    pub(super) fn between(
+        &mut self,
+        before: impl Fn(&T) -> bool,
+        until: impl Fn(&T) -> bool,
+    ) -> impl Iterator<Item = &mut T> {
+        self.0.iter_mut().flat_map(move |line| {
+            let (start, end) = (line.partition_point(&before), line.partition_point(&until));
+            line.range_mut(start..end.max(start))
+        })
     }
 
     /// Takes away the first for which this holds. True if there was one.

@@ -31,6 +31,11 @@ impl Seat {
     pub(crate) fn new(number: u64) -> Self {
         Self(NonZeroU64::new(number).expect("a seat's number isn't 0"))
     }
+
+    /// Of one queue, larger for who came later.
+    fn number(self) -> u64 {
+        self.0.get()
+    }
 }
 
 /// An attempt at the store.
@@ -293,6 +298,18 @@ impl<L: Clone, W> KeyQueue<L, W> {
             return self.nothing();
         }
         self.gave_up(seat)
+    }
+
+    /// Where those get their news who came after this seat's number, and until that one's.
+    pub(crate) fn mailboxes(&mut self, after: u64, until: u64) -> impl Iterator<Item = &mut W> {
+        self.waiters
+            .between(move |waiter| waiter.seat.number() <= after, move |waiter| waiter.seat.number() <= until)
+            .map(|waiter| &mut waiter.mailbox)
+    }
+
+    /// Whether somebody came after this seat's number and still waits.
+    pub(crate) fn has_come_after(&self, number: u64) -> bool {
+        self.waiters.back().is_some_and(|waiter| waiter.seat.number() > number)
     }
 
     /// A waiting task goes away. True if it was waiting: else news are on their way to it.

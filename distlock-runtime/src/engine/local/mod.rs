@@ -7,8 +7,10 @@
 //! |---|---|
 //! | `queues` | the queues of all keys |
 //! | `delivery` | what is handed to a task, and where it waits for it |
+//! | `patience` | waits that are over soon need no timer |
 
 mod delivery;
+mod patience;
 mod queues;
 
 use std::sync::Arc;
@@ -29,9 +31,12 @@ use crate::queue::{Block, Entry, KeyQueue, Leave, News, Refused, Seat, Step, Ten
 use crate::token::{FencingToken, OwnerToken};
 use crate::ttl::Ttl;
 
-pub(crate) use self::delivery::{Delivery, Place, Waiting};
+pub(crate) use self::delivery::{Delivery, Place, Post, Waiting};
 pub(super) use self::delivery::{LateAttempt, Mailbox, Parcel};
+pub(crate) use self::patience::Patient;
+pub(super) use self::patience::{LOOK, Patience};
 pub(super) use self::queues::LocalQueues;
+use self::queues::Shard;
 
 type Queue = KeyQueue<Arc<Lease>, Mailbox>;
 pub(in crate::engine) type LocalStep = Step<Arc<Lease>, Mailbox>;
@@ -62,49 +67,62 @@ impl Ask {
 
 impl Engine {
     /// A task wants the lock; `waits` says whether it may wait behind others.
-    pub(crate) fn enter(self: &Arc<Self>, key: &LockKey, ask: Ask, waits: bool) -> Result<Place, Refused> {
+    pub(crate) fn enter<'a>(
+        self: &'a Arc<Self>,
+        key: &'a LockKey,
+        ask: Ask,
+        waits: Option<Patient>,
+    ) -> Result<Place<'a>, Refused> {
         if ask.is_alone() {
             if self.is_closing() {
                 return Err(Refused::Closed);
             }
             return Ok(Place::Drive(Driver::new(self.clone(), key.clone(), None, ask, None, false)));
         }
-        let seat = self.seat();
-        let most = waits.then_some(self.limits.waiters_per_key);
+        let most = waits.map(|_| self.limits.waiters_per_key);
+        let timed = waits != Some(Patient::Untimed);
         let mut receiver = None;
-        let entry = {
+        let mut alerts = false;
+        let (seat, entry) = {
             let mut shard = self.queues.shard(key);
             // Under the lock: whoever enters later than this is seen by the dismissal of a shutdown.
             if self.is_closing() {
                 return Err(Refused::Closed);
             }
-            let slots = &mut shard.slots;
-            let queue = match slots.get_mut(key) {
-                Some(slot) => &mut slot.queue,
-                None => &mut slots.entry(key.clone()).or_default().queue,
+            let seat = shard.seat();
+            let Shard { slots, minded, .. } = &mut *shard;
+            let slot = match slots.get_mut(key) {
+                Some(slot) => slot,
+                None => slots.entry(key.clone()).or_default(),
             };
+            let queue = &mut slot.queue;
             let entry = queue.enter(seat, ask.want(), most, || {
                 let (sender, inbox) = oneshot::channel();
                 receiver = Some(inbox);
-                Mailbox { sender, ask }
+                Mailbox { sender, ask, timed }
             })?;
             if entry == Entry::Wait {
+                if !timed && !std::mem::replace(&mut slot.minded, true) {
+                    minded.push(key.clone());
+                    alerts = true;
+                }
                 crate::telemetry::queued(ask.template, queue.waiting());
             }
-            entry
+            (seat, entry)
         };
-        let engine = self.clone();
-        let key = key.clone();
         match (entry, receiver) {
             (Entry::Wait, Some(inbox)) => {
-                let waiting = Waiting { engine, key, seat, inbox, told: false, seen: None };
+                let waiting = Waiting { engine: self, key, seat, inbox, told: false, seen: None };
                 if self.waiting.fetch_add(1, Ordering::AcqRel) >= self.limits.waiters {
                     drop(waiting);
                     return Err(Refused::TooMany);
                 }
+                if alerts {
+                    self.mind();
+                }
                 Ok(Place::Wait(waiting))
             }
-            _ => Ok(Place::Drive(Driver::new(engine, key, Some(seat), ask, None, false))),
+            _ => Ok(Place::Drive(Driver::new(self.clone(), key.clone(), Some(seat), ask, None, false))),
         }
     }
 
@@ -297,7 +315,7 @@ impl Engine {
         news: Option<LocalNews>,
         view: Option<Arc<View>>,
     ) -> Option<Parcel> {
-        let (seat, Mailbox { sender, ask }, news) = news?;
+        let (seat, Mailbox { sender, ask, .. }, news) = news?;
         let engine = self.clone();
         let delivery = match (news, view) {
             (News::Drive(ticket), _) => {
@@ -309,7 +327,7 @@ impl Engine {
             }
             (News::Granted(..), None) => unreachable!("only the end of a hold hands on"),
         };
-        Some(Parcel(Some((sender, delivery))))
+        Some(Parcel(Some((sender, Post::News(delivery)))))
     }
 
     fn heirs_view(&self, news: &LocalNews, now: Moment) -> Option<Arc<View>> {

@@ -30,20 +30,33 @@ pub(super) struct Shard {
     pub(super) alone: HashMap<LockKey, usize, RandomState>,
     /// The holds that never stood in a queue of this process, of which a lock may have several.
     pub(super) beside: HashMap<OwnerToken, Weak<View>, RandomState>,
+    /// Keys for which somebody may wait without a timer.
+    pub(super) minded: Vec<LockKey>,
+    /// How many seats were given out here. A key is always in the same shard.
+    pub(super) seats: u64,
+    /// How many had been given out at the last look at those who wait, and at the one before.
+    pub(super) looked: (u64, u64),
 }
 
 pub(super) struct Slot {
     pub(super) queue: Queue,
     pub(super) view: Weak<View>,
+    /// Its key is among the [`minded`](Shard::minded).
+    pub(super) minded: bool,
 }
 
 impl Default for Slot {
     fn default() -> Self {
-        Self { queue: KeyQueue::new(), view: Weak::new() }
+        Self { queue: KeyQueue::new(), view: Weak::new(), minded: false }
     }
 }
 
 impl Shard {
+    pub(super) fn seat(&mut self) -> Seat {
+        self.seats += 1;
+        Seat::new(self.seats)
+    }
+
     pub(super) fn queue(&mut self, key: &LockKey) -> Option<&mut Queue> {
         self.slots.get_mut(key).map(|slot| &mut slot.queue)
     }
@@ -84,6 +97,12 @@ impl LocalQueues {
         self.shards[hash].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// One after the other.
+    pub(super) fn all(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
+        // As above.
+        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Runs an event through a key's queue and takes the place away if nothing is left in it.
     pub(super) fn event(
         &self,
@@ -100,8 +119,7 @@ impl LocalQueues {
 
     /// Sends away all who wait.
     pub(in crate::engine) fn dismiss(&self) {
-        for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        for mut shard in self.all() {
             for slot in shard.slots.values_mut() {
                 slot.queue.dismiss();
             }

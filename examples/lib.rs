@@ -1,5 +1,7 @@
 //! Examples of distlock; each file beside this folder is one.
 
+pub mod file_store;
+
 use distlock::{LockError, LockManager};
 
 /// The manager that all parts of an example share. With the argument `--alone`, each part gets one on a store of its own, whose locks keep

@@ -73,8 +73,10 @@ impl OwnerToken {
         })
     }
 
-    /// Whose name a lock has that stays taken after its release by this owner (`hold_at_least`): nobody's.
-    pub(crate) fn of_what_is_kept(self) -> Self {
+    /// Whose name a lock may have in a store that stays taken after its release by this owner (`hold_at_least`): nobody's, so that
+    /// nothing that the owner has under way finds it.
+    #[must_use]
+    pub fn of_what_is_kept(self) -> Self {
         // The hex digits in reverse, as stores have it.
         Self(std::array::from_fn(|place| self.0[15 - place].rotate_left(4)))
     }
@@ -134,8 +136,8 @@ impl OwnerId {
     }
 
     /// Reads back what [`to_hex`](Self::to_hex) wrote.
-    #[cfg(feature = "redis")]
-    pub(crate) fn from_hex(text: &str) -> Option<Self> {
+    #[must_use]
+    pub fn from_hex(text: &str) -> Option<Self> {
         OwnerToken::from_hex(text).map(|token| Self(token.0))
     }
 

@@ -104,6 +104,7 @@
 //! | [migrating](guide::migrating) | from a `SET NX` snippet, rslock, Redisson, and how both run side by side |
 //! | [testing](guide::testing) | paused time, one manager per test |
 //! | [observability](guide::observability) | metrics, spans, events, inspection |
+//! | [writing a store](guide::writing_a_store) | locks elsewhere: the contract of a store, and the suite that checks it |
 //!
 //! # Features
 //!
@@ -113,6 +114,9 @@
 //! |---|---|---|
 //! | `redis` | yes | the store `redis://`, one node |
 //! | `redis-tls` | | `rediss://`: TLS by rustls, verified |
+//! | `etcd`, `etcd-tls` | | the store `etcd://`, and with TLS `etcd+https://`; building it needs protoc |
+//! | `postgres`, `postgres-tls` | | the store `postgres://`, and TLS for it by rustls |
+//! | `zookeeper` | | the store `zookeeper://` |
 //! | `tower` | | the layers, as `distlock::tower` |
 //! | `axum` | | extractors and responses for axum 0.8; implies `tower` |
 //! | `client` | | keys and retries for calls, as `distlock::tower::client`; implies `tower` |

@@ -116,6 +116,10 @@ impl Capability {
         Self::Circles,
         Self::Records,
     ];
+
+    const fn bit(self) -> u32 {
+        1 << self as u32
+    }
 }
 
 impl fmt::Display for Capability {
@@ -140,34 +144,74 @@ pub struct Guarantees {
     /// The store and its topology, as the table's column head.
     pub store: &'static str,
     promises: [Promise; Fault::ALL.len()],
-    lacks: &'static [Capability],
+    /// One bit a capability.
+    lacks: u32,
 }
 
 impl Guarantees {
     /// One promise a fault, in the order of [`Fault::ALL`].
     #[must_use]
     pub const fn new(store: &'static str, promises: [Promise; Fault::ALL.len()]) -> Self {
-        Self { store, promises, lacks: &[] }
+        Self { store, promises, lacks: 0 }
+    }
+
+    /// No promise under any fault, and nothing beyond exclusive locks: for a store of your own, which adds what it keeps with
+    /// [`promise`](Self::promise) and [`can_also`](Self::can_also). Faults and capabilities that a later version knows are then neither
+    /// promised nor claimed before somebody has thought about them.
+    ///
+    /// ```
+    /// # mod distlock { pub use distlock_runtime::{Fault, Guarantees, Promise}; pub mod backend { pub use distlock_runtime::backend::*; } }
+    /// use distlock::backend::Capability;
+    /// use distlock::{Fault, Guarantees, Promise};
+    ///
+    /// const MINE: Guarantees = Guarantees::none("files of one host")
+    ///     .promise(Fault::HolderPausedFenced, Promise::Fenced)
+    ///     .promise(Fault::Partition, Promise::NotApplicable)
+    ///     .can_also(Capability::ReadWrite);
+    /// assert_eq!(MINE.under(Fault::Deletion), Promise::Violated);
+    /// assert!(MINE.can(Capability::ReadWrite) && !MINE.can(Capability::Queue));
+    /// ```
+    #[must_use]
+    pub const fn none(store: &'static str) -> Self {
+        Self { store, promises: [Promise::Violated; Fault::ALL.len()], lacks: u32::MAX }
+    }
+
+    /// The same, with this promise under this fault.
+    #[must_use]
+    pub const fn promise(mut self, fault: Fault, promise: Promise) -> Self {
+        self.promises[fault as usize] = promise;
+        self
+    }
+
+    /// The same, of a store that can do this too.
+    #[must_use]
+    pub const fn can_also(mut self, capability: Capability) -> Self {
+        self.lacks &= !capability.bit();
+        self
     }
 
     /// The store can't do these; asked for one, it says `UNSUPPORTED`.
     #[must_use]
-    pub const fn without(mut self, lacks: &'static [Capability]) -> Self {
-        self.lacks = lacks;
+    pub const fn without(mut self, lacks: &[Capability]) -> Self {
+        self.lacks = 0;
+        let mut index = 0;
+        while index < lacks.len() {
+            self.lacks |= lacks[index].bit();
+            index += 1;
+        }
         self
     }
 
     /// Whether the store can do this.
     #[must_use]
-    pub fn can(&self, capability: Capability) -> bool {
-        !self.lacks.contains(&capability)
+    pub const fn can(&self, capability: Capability) -> bool {
+        self.lacks & capability.bit() == 0
     }
 
     /// What holds under this fault.
     #[must_use]
-    pub fn under(&self, fault: Fault) -> Promise {
-        let index = Fault::ALL.iter().position(|other| *other == fault).expect("every fault is in ALL");
-        self.promises[index]
+    pub const fn under(&self, fault: Fault) -> Promise {
+        self.promises[fault as usize]
     }
 
     /// The Markdown table of several stores. A single one's is also its `Display`.
@@ -212,5 +256,36 @@ impl Guarantees {
 impl fmt::Display for Guarantees {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(Self::table(std::slice::from_ref(self)).trim_end())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn promises_stand_in_the_order_of_the_faults() {
+        for (index, fault) in Fault::ALL.iter().enumerate() {
+            let store = Guarantees::none("store").promise(*fault, Promise::Fenced);
+            assert_eq!((*fault as usize, store.promises[index]), (index, Promise::Fenced));
+            let others = Fault::ALL.iter().filter(|other| *other != fault);
+            assert!(others.into_iter().all(|other| store.under(*other) == Promise::Violated));
+        }
+    }
+
+    #[test]
+    fn what_a_store_lacks_is_told_either_way() {
+        let all = Guarantees::new("store", [Promise::Holds; Fault::ALL.len()]);
+        for capability in Capability::ALL {
+            assert!(all.can(*capability) && !Guarantees::none("store").can(*capability));
+            let (without, only) =
+                (all.clone().without(&[*capability]), Guarantees::none("store").can_also(*capability));
+            for other in Capability::ALL {
+                assert_eq!(
+                    (without.can(*other), only.can(*other)),
+                    (other != capability, other == capability)
+                );
+            }
+        }
     }
 }

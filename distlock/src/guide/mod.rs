@@ -41,3 +41,6 @@ pub mod shutdown {}
 
 #[doc = include_str!("testing.md")]
 pub mod testing {}
+
+#[doc = include_str!("writing_a_store.md")]
+pub mod writing_a_store {}

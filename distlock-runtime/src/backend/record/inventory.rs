@@ -30,6 +30,25 @@ impl RecordFilter {
         self.scope = Some(scope);
         self
     }
+
+    /// The scope that the records must have, for a store that can look for them.
+    #[must_use]
+    pub const fn wanted_scope(&self) -> Option<RecordScope> {
+        self.scope
+    }
+
+    /// Whether only those pass whose outcome nobody knows.
+    #[must_use]
+    pub const fn wants_unresolved(&self) -> bool {
+        self.unresolved
+    }
+
+    /// Whether a record passes, by what it says and what has become of it.
+    #[must_use]
+    pub fn passes(&self, note: &RecordNote, status: &RecordStatus) -> bool {
+        self.scope.is_none_or(|scope| note.scope() == Some(scope))
+            && (!self.unresolved || status.is_unresolved())
+    }
 }
 
 /// A record as operators see it: without its result.

@@ -35,6 +35,18 @@ impl Quota {
         self.bytes = bytes;
         self
     }
+
+    /// How many records may live at a time; `u64::MAX` if that isn't bounded.
+    #[must_use]
+    pub const fn max_keys(&self) -> u64 {
+        self.keys
+    }
+
+    /// How many bytes of results may be kept; `u64::MAX` if that isn't bounded.
+    #[must_use]
+    pub const fn max_bytes(&self) -> u64 {
+        self.bytes
+    }
 }
 
 impl Default for Quota {

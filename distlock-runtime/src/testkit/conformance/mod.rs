@@ -42,6 +42,7 @@
 mod admin;
 mod attempts;
 mod capabilities;
+mod case;
 mod cases;
 mod circles;
 mod guards;
@@ -57,11 +58,13 @@ mod queue;
 mod quota;
 mod records;
 mod reentry;
+mod rules;
 mod runner;
 mod settlement;
 mod together;
 mod tokens;
 mod tools;
+mod traced;
 mod waiting;
 
 use std::sync::Arc;
@@ -72,6 +75,9 @@ use crate::backend::Backend;
 use crate::key::LockKey;
 
 pub use capabilities::concerns;
+pub use case::{Case, Shortfall};
+#[doc(hidden)]
+pub use runner::run_case;
 pub use runner::{conformance, run};
 
 /// A store under test.
@@ -108,6 +114,33 @@ pub trait Store: Send + Sync {
     async fn foreign_value(&self, key: &LockKey) -> Option<Vec<u8>> {
         let _ = key;
         None
+    }
+}
+
+#[async_trait]
+impl<S: Store + ?Sized> Store for Arc<S> {
+    async fn backend(&self, label: &str) -> Arc<dyn Backend> {
+        (**self).backend(label).await
+    }
+
+    fn calls_outlive_their_futures(&self) -> bool {
+        (**self).calls_outlive_their_futures()
+    }
+
+    fn has_records(&self) -> bool {
+        (**self).has_records()
+    }
+
+    fn has_latches(&self) -> bool {
+        (**self).has_latches()
+    }
+
+    async fn put_foreign_value(&self, key: &LockKey) -> bool {
+        (**self).put_foreign_value(key).await
+    }
+
+    async fn foreign_value(&self, key: &LockKey) -> Option<Vec<u8>> {
+        (**self).foreign_value(key).await
     }
 }
 

@@ -1,6 +1,10 @@
 //! From cases to tests.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use super::traced::{Log, Traced};
+use super::{Case, Store};
 
 /// How long a case may take; the slowest take a few seconds.
 const LIMIT: Duration = Duration::from_secs(90);
@@ -22,6 +26,33 @@ pub fn run(case: impl Future<Output = ()>) {
     runtime.shutdown_background();
 }
 
+/// Runs the case of this name against the store that `open` gives. If it panics, what the case asks for and the last calls to the
+/// store go to standard error.
+#[doc(hidden)]
+pub fn run_case<S: Store + 'static>(name: &str, open: impl AsyncFnOnce() -> S) {
+    let case = Case::named(name).expect("the macro has its names from the list");
+    let account = Account { case, log: Arc::default() };
+    run(async {
+        let store = Traced::new(open().await, account.log.clone());
+        case.concerned(Arc::new(store)).await;
+    });
+}
+
+/// Explains a case that fails.
+struct Account {
+    case: Case,
+    log: Arc<Log>,
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Self { case, log } = self;
+            eprintln!("\nthe store falls short of {case}: {}\n{log}", case.rule());
+        }
+    }
+}
+
 /// Makes a `#[test]` of every case of the [suite](mod@crate::testkit::conformance) for the store that the expression gives.
 #[macro_export]
 macro_rules! conformance {
@@ -36,18 +67,13 @@ pub use conformance;
 #[macro_export]
 macro_rules! __conformance_tests {
     ([$store:expr] $($room:ident: [$($case:ident),* $(,)?])*) => {
-        $($crate::__conformance_tests! { @room $room [$store] $($case)* })*
+        $($crate::__conformance_tests! { @room [$store] $($case)* })*
     };
-    (@room $room:ident [$store:expr] $($case:ident)*) => {
+    (@room [$store:expr] $($case:ident)*) => {
         $(
             #[test]
             fn $case() {
-                $crate::testkit::conformance::run(async {
-                    let store = $store;
-                    if $crate::testkit::conformance::concerns(&store, stringify!($room), stringify!($case)).await {
-                        $crate::testkit::conformance::$case(&store).await;
-                    }
-                });
+                $crate::testkit::conformance::run_case(stringify!($case), async || $store);
             }
         )*
     };

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::Store;
 use crate::backend::{AcquireRequest, Attempt, Backend, Blocked, Grant, Mode};
+use crate::clock::Clock;
 use crate::key::LockKey;
 use crate::lock::Guard;
 use crate::manager::LockManager;
@@ -69,6 +70,7 @@ pub(super) async fn in_time<F: Future>(what: &str, future: F) -> F::Output {
 
 /// A backend with its background work running, as a process would have it.
 pub(super) struct Client {
+    label: String,
     backend: Arc<dyn Backend>,
     serving: tokio::task::JoinHandle<()>,
 }
@@ -77,7 +79,7 @@ impl Client {
     pub(super) async fn open(store: &impl Store, label: &str) -> Self {
         let backend = store.backend(label).await;
         let serving = backend.clone();
-        Self { backend, serving: tokio::spawn(async move { serving.serve().await }) }
+        Self { label: label.to_owned(), backend, serving: tokio::spawn(async move { serving.serve().await }) }
     }
 
     pub(super) fn shared(&self) -> Arc<dyn Backend> {
@@ -85,24 +87,43 @@ impl Client {
     }
 
     pub(super) async fn granted(&self, request: &AcquireRequest) -> Grant {
-        match self.backend.try_acquire(request).await.unwrap() {
-            Attempt::Granted(grant) => grant,
-            other => panic!("not granted but {other:?}"),
+        match self.attempt(request).await {
+            Attempt::Granted(grant) => {
+                let now = Clock::System.now();
+                assert!(
+                    grant.sent <= now,
+                    "the grant says that it was sent in the future: {grant:?} at {now:?}"
+                );
+                grant
+            }
+            other => self.unexpected(request, "granted", &other),
         }
     }
 
     pub(super) async fn busy(&self, request: &AcquireRequest) -> Blocked {
-        match self.backend.try_acquire(request).await.unwrap() {
+        match self.attempt(request).await {
             Attempt::Busy(blocked) => blocked,
-            other => panic!("not busy but {other:?}"),
+            other => self.unexpected(request, "busy, as another holds the lock", &other),
         }
     }
 
     pub(super) async fn queued(&self, request: &AcquireRequest) -> Blocked {
-        match self.backend.try_acquire(request).await.unwrap() {
+        match self.attempt(request).await {
             Attempt::Queued(blocked) => blocked,
-            other => panic!("not queued but {other:?}"),
+            other => self.unexpected(request, "queued, as another holds the lock", &other),
         }
+    }
+
+    async fn attempt(&self, request: &AcquireRequest) -> Attempt {
+        let outcome = self.backend.try_acquire(request).await;
+        outcome.unwrap_or_else(|error| {
+            panic!("try_acquire of {} by {} failed: {error:?}", request.key, self.label)
+        })
+    }
+
+    fn unexpected(&self, request: &AcquireRequest, wanted: &str, got: &Attempt) -> ! {
+        let AcquireRequest { key, owner, .. } = request;
+        panic!("try_acquire of {key} by {} for {owner:?} must be {wanted}, and is {got:?}", self.label)
     }
 
     /// Waits and asks as the floors above do.

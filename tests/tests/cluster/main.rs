@@ -7,12 +7,14 @@
 //! | `moving` | slots that go from server to server under load |
 //! | `failover` | primaries that are killed, that stop, and that are replaced as planned |
 //! | `replies` | what servers say instead of serving |
+//! | `takeover` | what a replica that takes over hasn't heard of |
 
 mod failover;
 mod moving;
 mod reach;
 mod replies;
 mod spread;
+mod takeover;
 
 use std::time::Duration;
 

@@ -96,6 +96,41 @@ async fn fault_a_failover_behind_a_cut_stream_lets_two_hold_a_lock_and_the_later
     assert!(third.fencing_token() > std::mem::replace(&mut seen, third.fencing_token()));
 }
 
+/// Locks that were given back while the replicas were cut off stand on the new primary. They are given back there too, and nobody waits for
+/// their ttl; but for those of a process that has gone meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_what_was_given_back_is_given_back_to_the_new_primary_too() {
+    const TTL: Duration = Duration::from_secs(120);
+    let group = SentinelGroup::start();
+    let (locks, rival, gone) =
+        (manager(&group, "").await, manager(&group, "").await, manager(&group, "").await);
+    let awaited = locks.mutex("awaited").ttl(TTL).lock().await.unwrap();
+    let dropped = locks.mutex("dropped").ttl(TTL).lock().await.unwrap();
+    let control = gone.mutex("control").ttl(TTL).lock().await.unwrap();
+    for key in ["awaited", "dropped", "control"] {
+        group.replicated(&format!("distlock:{key}")).await;
+    }
+    group.cut_replication().await;
+    awaited.release().await.unwrap();
+    drop(dropped);
+    control.release().await.unwrap();
+    assert!(gone.shutdown(SECOND).await.is_clean());
+    drop(gone);
+    until("the dropped one is given back", async || {
+        !group.servers()[0].has("distlock:dropped").await.unwrap()
+    })
+    .await;
+    group.servers()[0].kill().unwrap();
+    let primary = group.failed_over().await;
+    assert!(group.servers()[primary].has("distlock:control").await.unwrap(), "it knows nothing of it");
+    for key in ["awaited", "dropped"] {
+        let again = rival.mutex(key).wait(30 * SECOND).lock().await;
+        again.unwrap_or_else(|error| panic!("{error}")).release().await.unwrap();
+    }
+    let error = rival.mutex("control").wait(SECOND).lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+}
+
 /// A primary that stops and goes on later as a replica: nobody has to restart anything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_a_primary_that_stops_is_left_and_may_come_back() {

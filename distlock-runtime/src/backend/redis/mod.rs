@@ -12,6 +12,7 @@
 //! | `serve`, `wakeups`, `contention` | waiting: the subscription, who waits, which keys are busy |
 //! | `spread` | work on many keys, which may be in several slots |
 //! | `standby` | what a grant needs where a replica may take over |
+//! | `given_back` | what a replica that takes over may not have heard of |
 //! | `member` | what a group of servers asks each |
 //! | `error` | from replies to error classes |
 
@@ -24,6 +25,7 @@ mod contention;
 mod credentials;
 mod endpoint;
 mod error;
+mod given_back;
 mod inventory;
 mod keys;
 mod latches;
@@ -60,6 +62,7 @@ pub(super) use url::{REPLICATION, network_parameters};
 
 use self::connection::Connections;
 use self::contention::Contention;
+use self::given_back::GivenBack;
 use self::keys::Namespace;
 use self::native::Native;
 use self::serve::Channel;
@@ -89,6 +92,8 @@ pub struct RedisBackend {
     draws_ahead: bool,
     guarantees: Guarantees,
     standby: Option<Standby>,
+    /// Where another server may take over.
+    given_back: Option<GivenBack>,
 }
 
 impl RedisBackend {
@@ -123,6 +128,7 @@ impl RedisBackend {
             draws_ahead: options.may_fail_over(),
             guarantees: options.guarantees(),
             standby: Standby::new(&options.replication, clock),
+            given_back: options.has_replicas().then(|| GivenBack::new(clock)),
         }))
     }
 }
@@ -168,16 +174,23 @@ impl Backend for RedisBackend {
 
     async fn release(&self, lease: &LeaseHandle, keep: Option<Duration>) -> Result<Released, BackendError> {
         self.forget(lease.owner);
-        self.give_back(lease, keep).await
+        let told = self.telling(&lease.key);
+        let released = self.give_back(lease, keep).await;
+        // Not before: told again meanwhile, the lock would be found to be free, and its holder would hear that it was lost.
+        self.remember(lease, keep, told);
+        released
     }
 
     fn post_release(&self, release: PostedRelease) -> Result<(), PostedRelease> {
         self.forget(release.lease().owner);
+        let lease = release.lease();
+        self.remember(lease, release.keep(), self.telling(&lease.key));
         self.post(release)
     }
 
     async fn cancel(&self, request: &AcquireRequest) -> Result<(), BackendError> {
         self.forget(request.owner);
+        self.remember(&request.lease(), None, self.telling(&request.key));
         self.undo(request).await
     }
 
@@ -215,7 +228,7 @@ impl Backend for RedisBackend {
     }
 
     async fn serve(&self) {
-        tokio::join!(self.listen(), self.connections.follow());
+        tokio::join!(self.listen(), self.connections.follow(), self.tell_again());
     }
 
     fn waits(self: Arc<Self>) -> Option<Arc<dyn WaitBoard>> {

@@ -138,8 +138,12 @@ impl RedisOptions {
 
     /// Whether another server may go on with an older state than this one's.
     pub(super) fn may_fail_over(&self) -> bool {
-        let has_replicas = matches!(self.address, Address::Sentinel { .. } | Address::Cluster { .. });
-        has_replicas || self.replication.min_replicas > 0 || self.replication.strict_failover
+        self.has_replicas() || self.replication.min_replicas > 0 || self.replication.strict_failover
+    }
+
+    /// Whether the store is known to be a group in which replicas take over.
+    pub(super) fn has_replicas(&self) -> bool {
+        matches!(self.address, Address::Sentinel { .. } | Address::Cluster { .. })
     }
 
     /// Something that is chosen and concerns replicas and failovers, by its name.

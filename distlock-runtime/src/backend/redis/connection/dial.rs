@@ -2,13 +2,15 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ProtocolVersion, PushInfo, PushKind,
 };
+
+use tokio::sync::watch;
 
 use super::super::credentials::Login;
 use super::super::error;
@@ -59,7 +61,7 @@ pub(in super::super) enum Route {
 #[derive(Debug)]
 pub(in super::super) struct Dialer {
     route: Route,
-    address: String,
+    address: Arc<str>,
     limit: Duration,
     clock: Clock,
     login: Login,
@@ -68,6 +70,9 @@ pub(in super::super) struct Dialer {
     /// The server has no RESP3: don't ask again for what can't be had.
     no_pushes: AtomicBool,
     opened: AtomicU64,
+    /// The primary that was found last, and who wants to know of another one.
+    primary: Mutex<Option<Arc<str>>>,
+    changed: watch::Sender<()>,
 }
 
 impl Dialer {
@@ -81,17 +86,19 @@ impl Dialer {
     ) -> Self {
         Self {
             route,
-            address,
+            address: address.into(),
             limit,
             clock,
             login,
             histories,
             no_pushes: AtomicBool::new(false),
             opened: AtomicU64::new(0),
+            primary: Mutex::default(),
+            changed: watch::Sender::new(()),
         }
     }
 
-    pub(super) fn address(&self) -> &str {
+    pub(super) fn address(&self) -> &Arc<str> {
         &self.address
     }
 
@@ -104,6 +111,24 @@ impl Dialer {
         match &self.route {
             Route::Server(_) => None,
             Route::Primary(sentinels) => Some(sentinels),
+        }
+    }
+
+    /// The primary that was found last, if there are Sentinels.
+    pub(super) fn primary(&self) -> Option<Arc<str>> {
+        self.primary.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Gets a message whenever another one was found.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    fn found(&self, address: &Arc<str>) {
+        let mut primary = self.primary.lock().unwrap_or_else(PoisonError::into_inner);
+        if primary.as_ref() != Some(address) {
+            *primary = Some(Arc::clone(address));
+            self.changed.send_replace(());
         }
     }
 
@@ -179,6 +204,8 @@ impl Dialer {
             };
             match reached {
                 Ok(lane) => {
+                    let address = address.into();
+                    self.found(&address);
                     lane.set_place(address);
                     return Ok(Found::Primary(lane));
                 }

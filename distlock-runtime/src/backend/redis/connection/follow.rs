@@ -33,7 +33,7 @@ impl Node {
     }
 
     fn leave_all_but(&self, place: &str) {
-        for lane in self.lanes().filter(|lane| lane.place().is_some_and(|other| other != place)) {
+        for lane in self.lanes().filter(|lane| lane.place().is_some_and(|other| **other != *place)) {
             tracing::info!(primary = place, "another redis is the primary now");
             lane.retire();
         }

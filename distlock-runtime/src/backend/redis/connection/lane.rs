@@ -76,7 +76,7 @@ pub(in super::super) struct Lane {
     receives_pushes: bool,
     confirmations: Confirmations,
     history: OnceLock<String>,
-    place: OnceLock<String>,
+    place: OnceLock<Arc<str>>,
     /// The task that renews its credentials, if they lapse.
     renewal: OnceLock<AbortHandle>,
 }
@@ -159,11 +159,11 @@ impl Lane {
     }
 
     /// Where it leads to, if that was looked for.
-    pub(super) fn place(&self) -> Option<&str> {
-        self.place.get().map(String::as_str)
+    pub(super) fn place(&self) -> Option<&Arc<str>> {
+        self.place.get()
     }
 
-    pub(super) fn set_place(&self, place: String) {
+    pub(super) fn set_place(&self, place: Arc<str>) {
         // Once, as the history.
         let _ = self.place.set(place);
     }

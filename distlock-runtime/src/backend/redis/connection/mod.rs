@@ -33,6 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
+use tokio::sync::watch;
 
 pub(super) use cluster::{Cluster, Members};
 use dial::Dialer;
@@ -216,6 +217,39 @@ impl Connections {
         match self {
             Self::One(node) => node.post(request, release),
             Self::Spread(cluster) => cluster.post(request, release),
+        }
+    }
+
+    /// The server that commands on this slot go to from the calling runtime at this moment, if that is known and another one may take
+    /// its place.
+    pub(super) fn told(&self, slot: u16) -> Option<Arc<str>> {
+        match self {
+            Self::One(node) => node.place(),
+            Self::Spread(cluster) => cluster.place(slot),
+        }
+    }
+
+    /// The one that they should go to from every runtime, as far as is known.
+    pub(super) fn present(&self, slot: u16) -> Option<Arc<str>> {
+        match self {
+            Self::One(node) => node.dialer().primary(),
+            Self::Spread(cluster) => cluster.place(slot),
+        }
+    }
+
+    /// Gets a message when other servers may be those. `None` if that never happens.
+    pub(super) fn changes(&self) -> Option<watch::Receiver<()>> {
+        match self {
+            Self::One(node) => node.dialer().sentinels().map(|_| node.dialer().changes()),
+            Self::Spread(cluster) => Some(cluster.changes()),
+        }
+    }
+
+    /// Connects to the server that commands on keys go to, if there is but one.
+    pub(super) async fn reach(&self) -> Result<(), BackendError> {
+        match self {
+            Self::One(node) => node.lane().await.map(drop),
+            Self::Spread(_) => Ok(()),
         }
     }
 

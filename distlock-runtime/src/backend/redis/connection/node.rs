@@ -55,6 +55,12 @@ impl Node {
         self.dialer.address()
     }
 
+    /// Where the connection of the calling runtime leads to, if that was looked for.
+    pub(super) fn place(&self) -> Option<Arc<str>> {
+        let runtime = Handle::try_current().ok()?.id();
+        self.find(runtime)?.live()?.place().cloned()
+    }
+
     /// How many connections were opened so far.
     pub(super) fn opened(&self) -> u64 {
         self.dialer.opened()

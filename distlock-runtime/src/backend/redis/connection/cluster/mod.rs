@@ -105,6 +105,11 @@ impl Cluster {
         self.map.load().node(slot)?.channel()
     }
 
+    /// The server of a slot, as far as is known at this moment.
+    pub(super) fn place(&self, slot: u16) -> Option<Arc<str>> {
+        self.map.load().node(slot).map(|node| Arc::clone(node.dialer().address()))
+    }
+
     /// Whether waiters for any key are told.
     pub(in super::super::super) fn tells_all(&self) -> bool {
         let map = self.map.load();

@@ -4,6 +4,9 @@
 //! [`ManagerBuilder::backend`](crate::ManagerBuilder::backend). The guide's page on [writing a store](crate::guide::writing_a_store) has the
 //! contract; the conformance suite in `distlock::testkit` (feature `testkit`) says whether a store keeps it.
 
+#[cfg(feature = "postgres")]
+#[doc(inline)]
+pub use distlock_runtime::backend::postgres;
 #[doc(inline)]
 pub use distlock_runtime::backend::{
     AcquireRequest, Applied, Attempt, AttemptAll, Backend, BackendError, BackendErrorKind, Blocked,

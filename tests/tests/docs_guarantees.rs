@@ -18,6 +18,7 @@ use distlock::{
     backend::{
         Backend as _, Clock,
         memory::MemoryBackend,
+        postgres::PostgresBackend,
         redis::{RedisBackend, RedisOptions},
         redlock::{RedlockBackend, RedlockOptions},
     },
@@ -52,6 +53,7 @@ fn the_table_is_what_the_stores_say() {
         sentinel().guarantees(),
         cluster().guarantees(),
         redlock().guarantees(),
+        PostgresBackend::promises(),
     ];
     let table = format!("{}\n{}", Guarantees::table(&stores), Guarantees::capabilities(&stores));
     for path in DOCUMENTS {
@@ -79,6 +81,7 @@ fn a_store_prints_its_column_of_the_table() {
         sentinel().guarantees(),
         cluster().guarantees(),
         redlock().guarantees(),
+        PostgresBackend::promises(),
     ] {
         let printed = promises.to_string();
         let mut lines = printed.lines();

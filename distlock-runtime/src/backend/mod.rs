@@ -8,6 +8,8 @@ mod guarantees;
 mod latch;
 pub mod memory;
 mod posted;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod record;
 #[cfg(feature = "redis")]
 pub mod redis;

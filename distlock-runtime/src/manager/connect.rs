@@ -29,9 +29,8 @@ pub(super) fn open(url: &str, builder: &ManagerBuilder) -> Result<Opened, LockEr
         "memory" => memory(url, &label, builder),
         "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "redis+cluster" => redis(url, label, builder),
         "redlock" => redlock(url, label, builder),
-        "etcd" | "zookeeper" | "postgres" | "postgresql" => {
-            Err(wrong(format!("this version has no {scheme}: store"), KNOWN))
-        }
+        "postgres" | "postgresql" => postgres(url, &label, builder),
+        "etcd" | "zookeeper" => Err(wrong(format!("this version has no {scheme}: store"), KNOWN)),
         _ if is_host_and_port(url) => {
             Err(wrong("the store's URL has no scheme".to_owned(), format!("write redis://{url}")))
         }
@@ -41,13 +40,12 @@ pub(super) fn open(url: &str, builder: &ManagerBuilder) -> Result<Opened, LockEr
         // What stands in front of the first colon may be a password: it isn't quoted.
         _ => Err(wrong(
             "the store's URL has no scheme".to_owned(),
-            "start it with memory:, redis://, rediss://, redis+unix://, redis+sentinel://, redis+cluster:// or redlock://",
+            "start it with memory:, redis://, rediss://, redis+unix://, redis+sentinel://, redis+cluster://, redlock:// or postgres://",
         )),
     }
 }
 
-const KNOWN: &str =
-    "use memory:, redis://, rediss://, redis+unix://, redis+sentinel://, redis+cluster:// or redlock://";
+const KNOWN: &str = "use memory:, redis://, rediss://, redis+unix://, redis+sentinel://, redis+cluster://, redlock:// or postgres://";
 
 fn is_scheme(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
@@ -103,6 +101,26 @@ use redis as redlock;
 #[cfg(not(feature = "redis"))]
 fn redis(_: &str, _: String, _: &ManagerBuilder) -> Result<Opened, LockError> {
     Err(wrong("this build has no Redis store".to_owned(), "switch on the feature \"redis\" of distlock"))
+}
+
+#[cfg(feature = "postgres")]
+fn postgres(url: &str, label: &str, builder: &ManagerBuilder) -> Result<Opened, LockError> {
+    use crate::backend::postgres::{PostgresOptions, open};
+    let failed = |error: crate::backend::BackendError| error.into_lock_error("connect", None);
+    let mut options = PostgresOptions::from_url(url).map_err(failed)?.or_label(label);
+    if let Some(namespace) = &builder.namespace {
+        options = options.or_namespace(namespace);
+    }
+    let backend = open(&options, builder.clock).map_err(failed)?;
+    Ok(Opened { backend, label: options.value_label() })
+}
+
+#[cfg(not(feature = "postgres"))]
+fn postgres(_: &str, _: &str, _: &ManagerBuilder) -> Result<Opened, LockError> {
+    Err(wrong(
+        "this build has no Postgres store".to_owned(),
+        "switch on the feature \"postgres\" of distlock",
+    ))
 }
 
 fn wrong(detail: String, remedy: impl Into<Cow<'static, str>>) -> LockError {

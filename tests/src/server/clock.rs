@@ -39,20 +39,25 @@ pub(super) fn prepare(folder: &Path) -> anyhow::Result<PathBuf> {
     Ok(library)
 }
 
+/// Moves the clock of the server in this folder.
+pub(super) fn shift(folder: &Path, seconds: i64) {
+    let file = shift_file(folder);
+    assert!(file.exists(), "start it with movable_clock()");
+    // In place: the server has it mapped.
+    let mut options = fs::OpenOptions::new();
+    let written = options
+        .write(true)
+        .open(file)
+        .and_then(|mut file| std::io::Write::write_all(&mut file, &(seconds * 1_000_000).to_ne_bytes()));
+    written.expect("a file of ours");
+}
+
 impl RedisServer {
     /// From now on the server's wall clock is off by so many seconds, which may be negative.
     ///
     /// # Panics
     /// If it wasn't started with [`movable_clock`](super::RedisOptions::movable_clock).
     pub fn shift_clock(&self, seconds: i64) {
-        let file = shift_file(self.folder());
-        assert!(file.exists(), "start it with movable_clock()");
-        // In place: the server has it mapped.
-        let mut options = fs::OpenOptions::new();
-        let written = options
-            .write(true)
-            .open(file)
-            .and_then(|mut file| std::io::Write::write_all(&mut file, &(seconds * 1_000_000).to_ne_bytes()));
-        written.expect("a file of ours");
+        shift(self.folder(), seconds);
     }
 }

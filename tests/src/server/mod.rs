@@ -20,16 +20,22 @@
 //! * `cluster` - primaries that share the slots, with replicas
 //! * `admin` - looking into it: keys, clients, command counts, MONITOR
 //! * `tls` - a throw-away certificate authority
+//! * `postgres`, `postgres_shared`, `pgbouncer` - a Postgres of one test, one for all tests of a run, and a pooler in front
+//! * `account` - programs that refuse to run as root
 //! * `child`, `port` - processes that die with us, ports that nobody else takes
 //!
 //! A missing server program is an error that names the package to install, never a skipped test.
 
+mod account;
 mod admin;
 pub(crate) mod child;
 mod clock;
 mod cluster;
 mod options;
+mod pgbouncer;
 mod port;
+mod postgres;
+mod postgres_shared;
 mod redis;
 mod redlock;
 mod sentinel;
@@ -39,7 +45,10 @@ pub use self::{
     admin::Monitor,
     cluster::ClusterGroup,
     options::{ClientCerts, RedisOptions},
+    pgbouncer::PgBouncer,
     port::PortLease,
+    postgres::{PostgresOptions, PostgresServer, client as postgres_client},
+    postgres_shared::SharedPostgres,
     redis::RedisServer,
     redlock::RedlockNodes,
     sentinel::{GROUP, SentinelGroup},

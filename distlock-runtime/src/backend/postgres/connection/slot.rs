@@ -1,0 +1,105 @@
+//! The place of one runtime among the connections.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwapOption;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use super::breaker::{Breaker, Caller};
+use super::dial::Dialer;
+use super::lane::{Lane, Listener};
+use crate::backend::{BackendError, BackendErrorKind};
+
+type Outcome = Option<Result<Arc<Lane>, BackendError>>;
+
+/// A runtime's lane, or the one attempt to open it that all callers wait for.
+#[derive(Debug)]
+pub(super) struct Slot {
+    lane: ArcSwapOption<Lane>,
+    opening: Mutex<Option<watch::Receiver<Outcome>>>,
+    caller: Caller,
+    listener: Option<Listener>,
+}
+
+impl Slot {
+    pub(super) fn new(caller: Caller, listener: Option<Listener>) -> Self {
+        Self { lane: ArcSwapOption::empty(), opening: Mutex::new(None), caller, listener }
+    }
+
+    /// The lane, if it works as far as we know.
+    pub(super) fn live(&self) -> Option<Arc<Lane>> {
+        self.lane.load_full().filter(|lane| lane.is_live())
+    }
+
+    /// Whether it is worth keeping: it has a live lane, or somebody is opening one.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.live().is_some() || self.attempt().is_some()
+    }
+
+    /// The lane, once it is open.
+    pub(super) async fn lane(
+        self: &Arc<Self>,
+        dialer: &Arc<Dialer>,
+        breaker: &Arc<Breaker>,
+        runtime: &Handle,
+    ) -> Result<Arc<Lane>, BackendError> {
+        let mut attempt = self.open(dialer, breaker, runtime)?;
+        let opened = attempt.wait_for(Option::is_some);
+        let outcome = match breaker.patience() {
+            None => opened.await,
+            Some((patience, refusal)) => match tokio::time::timeout(patience, opened).await {
+                Ok(outcome) => outcome,
+                Err(_) => return Err(refusal),
+            },
+        };
+        match outcome {
+            Ok(outcome) => outcome.clone().expect("waited for it"),
+            Err(_) => Err(BackendError::refused(
+                BackendErrorKind::Unavailable,
+                "the runtime that was connecting to postgres has gone",
+            )),
+        }
+    }
+
+    /// Joins the attempt under way, or starts one as a task of its own: a caller that goes away doesn't end it.
+    fn open(
+        self: &Arc<Self>,
+        dialer: &Arc<Dialer>,
+        breaker: &Arc<Breaker>,
+        runtime: &Handle,
+    ) -> Result<watch::Receiver<Outcome>, BackendError> {
+        let mut opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(attempt) = opening.as_ref().filter(|attempt| is_alive(attempt)) {
+            return Ok(attempt.clone());
+        }
+        if let Some(lane) = self.live() {
+            return Ok(watch::channel(Some(Ok(lane))).1);
+        }
+        let caller = self.caller;
+        breaker.admit(caller)?;
+        let (outcome, attempt) = watch::channel(None);
+        *opening = Some(attempt.clone());
+        let (slot, dialer, breaker) = (Arc::clone(self), Arc::clone(dialer), Arc::clone(breaker));
+        runtime.spawn(async move {
+            let result = dialer.dial(slot.listener.clone()).await;
+            breaker.note(caller, dialer.address(), &result);
+            if let Ok(lane) = &result {
+                slot.lane.store(Some(Arc::clone(lane)));
+            }
+            *slot.opening.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            outcome.send_replace(Some(result));
+        });
+        Ok(attempt)
+    }
+
+    fn attempt(&self) -> Option<watch::Receiver<Outcome>> {
+        let opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        opening.clone().filter(is_alive)
+    }
+}
+
+/// An attempt whose task went with its runtime never gets a result.
+fn is_alive(attempt: &watch::Receiver<Outcome>) -> bool {
+    attempt.has_changed().is_ok()
+}

@@ -1,0 +1,43 @@
+-- The schema, and what all rooms of it share. "distlock." stands for the schema: another one is put in its place.
+
+do $$
+begin
+  -- "if not exists" would ask for the right to create one also if it is there.
+  if to_regnamespace('distlock') is null then
+    create schema distlock;
+  end if;
+end $$;
+
+-- Which migrations were run. "oldest": the oldest migration that a program may know that works with these tables.
+create table if not exists distlock.migration (
+  version integer primary key,
+  oldest integer not null,
+  applied_at timestamptz not null default clock_timestamp()
+);
+
+-- When rows that are over were last looked for.
+create table if not exists distlock.upkeep (
+  task text primary key,
+  done_at timestamptz not null
+);
+
+-- Fencing tokens, drawn in blocks of 1024. It begins at the time, so that one that is made anew goes on above the tokens of before.
+do $$
+begin
+  if to_regclass('distlock.token') is null then
+    create sequence distlock.token as bigint increment by 1024 cache 1;
+    perform setval('distlock.token', (extract(epoch from clock_timestamp()) * 1000)::bigint * 1024, true);
+  end if;
+end $$;
+
+-- From here on this transaction is the only one that works on the key.
+create or replace function distlock.enter(p_namespace text, p_name text) returns timestamptz language plpgsql as $$
+begin
+  -- With an older snapshot it would not see what the one before it did.
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception using errcode = 'DL001',
+      message = 'locks need transactions that are "read committed", not "' || current_setting('transaction_isolation') || '"';
+  end if;
+  perform pg_advisory_xact_lock(hashtextextended(p_name, hashtext(p_namespace)));
+  return clock_timestamp();
+end $$;

@@ -267,6 +267,47 @@ async fn a_password_is_rotated_on_all_servers_of_a_cluster_while_many_wait() {
     }
 }
 
+/// The same behind Sentinels, whose own connections have another user.
+#[tokio::test]
+async fn a_password_is_rotated_on_a_primary_behind_sentinels() {
+    let options = server::RedisOptions::new().user("app on >old ~* &* +@all");
+    let group = SentinelGroup::start_with(1, 1, options, server::RedisOptions::new());
+    let given = |password: &str| Credentials::new(password).username("app");
+    let vault = Vault::with(given("old"));
+    let locks = vault.connect(&group.url("")).await;
+    let guard = locks.mutex("k").ttl(Duration::from_secs(2)).lock().await.unwrap();
+    for server in group.servers() {
+        admin(server, &["ACL", "SETUSER", "app", ">new", "<old"]).await;
+    }
+    vault.put(Ok(given("new")));
+    cut(&group.servers()[0], "app").await;
+    locks.mutex("other").wait(LIMIT).lock().await.unwrap().release().await.unwrap();
+    assert!(tokio::time::timeout(Duration::from_secs(3), guard.lost()).await.is_err(), "it is renewed");
+    guard.release().await.unwrap();
+}
+
+/// A server's certificate is renewed by the authority that is trusted: of a Cluster, and of a primary behind Sentinels.
+#[tokio::test]
+async fn a_certificate_is_renewed_while_locks_are_held() {
+    let tls = server::RedisOptions::new().tls(server::ClientCerts::Ignored);
+    let cluster = ClusterGroup::start_with(1, 0, tls.clone());
+    let sentinels = SentinelGroup::start_with(0, 1, tls, server::RedisOptions::new());
+    let cases = [
+        (&cluster.servers()[0], cluster.url("tls=on")),
+        (&sentinels.servers()[0], sentinels.url("tls=on&sentinel_tls=off")),
+    ];
+    for (server, url) in cases {
+        let url = format!("{url}&ca={}", server.tls().unwrap().ca.display());
+        let locks = LockManager::connect(&url).await.unwrap();
+        let guard = locks.mutex("k").ttl(Duration::from_secs(2)).lock().await.unwrap();
+        server.renew_certificate().await.unwrap();
+        cut(server, "default").await;
+        locks.mutex("other").wait(LIMIT).lock().await.unwrap().release().await.unwrap();
+        assert!(tokio::time::timeout(Duration::from_secs(3), guard.lost()).await.is_err(), "it is renewed");
+        guard.release().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn every_server_of_a_cluster_is_shown_them() {
     let cluster = ClusterGroup::start_with(3, 0, server::RedisOptions::new().password("pw"));

@@ -8,13 +8,34 @@ use bytes::Bytes;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Command {
     args: Vec<Bytes>,
+    user: Option<Bytes>,
 }
 
 impl Command {
     /// `args` begins with the name and isn't empty.
     pub(super) fn new(args: Vec<Bytes>) -> Self {
         debug_assert!(!args.is_empty());
-        Self { args }
+        Self { args, user: None }
+    }
+
+    /// The same from a connection of this user.
+    pub(super) fn by(self, user: Option<Bytes>) -> Self {
+        Self { user, ..self }
+    }
+
+    /// Whether it came over a connection that had told this user's name.
+    pub fn is_by(&self, user: &str) -> bool {
+        self.user.as_deref() == Some(user.as_bytes())
+    }
+
+    /// The user whose name and password it tells, if it is a login by name.
+    pub(super) fn login(&self) -> Option<Bytes> {
+        let at = match &*self.name() {
+            "AUTH" if self.args.len() == 3 => 0,
+            "HELLO" => self.args.iter().position(|arg| arg.eq_ignore_ascii_case(b"AUTH"))?,
+            _ => return None,
+        };
+        self.args.get(at + 1).cloned()
     }
 
     /// The command's name in upper case, like `EVALSHA`.
@@ -91,6 +112,15 @@ mod tests {
         assert_eq!(command("evalsha abc 9 k1").keys(), ["k1"]);
         assert_eq!(command("SET k v").keys(), ["k"]);
         assert_eq!(command("PING").keys(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_login_tells_the_user() {
+        let login = |line| command(line).login().map(|user| String::from_utf8(user.to_vec()).unwrap());
+        assert_eq!(login("HELLO 3 AUTH me secret SETNAME x").as_deref(), Some("me"));
+        assert_eq!(login("auth me secret").as_deref(), Some("me"));
+        assert_eq!((login("AUTH secret"), login("HELLO 3"), login("GET AUTH")), (None, None, None));
+        assert!(command("PING").by(Some("me".into())).is_by("me") && !command("PING").is_by("me"));
     }
 
     #[test]

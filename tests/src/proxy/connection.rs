@@ -103,6 +103,7 @@ impl Link<'_> {
         turns: &Mutex<Turns>,
     ) {
         let mut buffer = BytesMut::with_capacity(16 * 1024);
+        let mut user = None;
         while let Some(value) = next_value(&mut source, &mut buffer).await {
             let due = Instant::now() + self.shared.latency().to_server;
             let Ok((bytes, args)) = value.and_then(|bytes| Ok((bytes.clone(), resp::request_args(&bytes)?)))
@@ -110,6 +111,8 @@ impl Link<'_> {
                 return lock(turns).push(Turn::End(Ending::Reset), due);
             };
             let command = Command::new(args);
+            user = command.login().or(user);
+            let command = command.by(user.clone());
             let confirmations = command.confirmations();
             let id = self.shared.recorder.add(self.control.id, command.clone());
             let fault = self.shared.rules.judge(&command);

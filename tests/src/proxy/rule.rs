@@ -83,6 +83,12 @@ impl When {
         Self::matches(move |command| command.keys().iter().any(|key| key.contains(&text)))
     }
 
+    /// Commands from connections of this user.
+    pub fn user(name: impl Into<String>) -> Self {
+        let name = name.into();
+        Self::matches(move |command| command.is_by(&name))
+    }
+
     /// Commands with some argument that contains `text`.
     pub fn mentions(text: impl Into<String>) -> Self {
         let text = text.into();

@@ -180,6 +180,28 @@ impl ClusterGroup {
         .unwrap()
     }
 
+    /// Makes all servers tell clients that this one is to be found at another port: that of a proxy in front of it. Servers among themselves
+    /// go on as before.
+    ///
+    /// # Errors
+    /// When the server doesn't answer, or the others don't know within 30 s.
+    pub async fn announce(&self, server: usize, port: u16) -> anyhow::Result<()> {
+        let mut admin = self.servers[server].admin().await?;
+        let own = self.servers[server].port();
+        for (name, port) in [("cluster-announce-bus-port", own + 10_000), ("cluster-announce-port", port)] {
+            redis::cmd("CONFIG").arg("SET").arg(name).arg(port).exec_async(&mut admin).await?;
+        }
+        for other in &self.servers {
+            wait::until("the servers know the new port", LIMIT, async || {
+                let slots: Value = ask_one(other, &cluster("SLOTS")).ok()?;
+                let told = |port| placed(&slots).iter().any(|(_, _, ports)| ports.contains(&port));
+                (told(port) && !told(own)).then_some(())
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
     /// Moves a slot from one server to another as an operator would: key by key, while clients are at work.
     ///
     /// # Errors

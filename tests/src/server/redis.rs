@@ -111,6 +111,18 @@ impl RedisServer {
         self.tls.as_ref()
     }
 
+    /// Shows another certificate of the same authority on new connections.
+    ///
+    /// # Errors
+    /// When it has no TLS, or doesn't take it.
+    pub async fn renew_certificate(&self) -> anyhow::Result<()> {
+        let (cert, key) = self.tls.as_ref().context("a server with TLS")?.renewed(self.folder())?;
+        let mut set = redis::cmd("CONFIG");
+        set.arg("SET").arg("tls-cert-file").arg(cert.to_str()).arg("tls-key-file").arg(key.to_str());
+        set.exec_async(&mut self.admin().await?).await?;
+        Ok(())
+    }
+
     /// The folder with configuration, data and log.
     pub fn folder(&self) -> &Path {
         self.folder.path()

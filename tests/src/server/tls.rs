@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use anyhow::Context;
@@ -10,6 +11,9 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,
 };
+
+/// What a server's certificate is valid for.
+const HOSTS: &[&str] = &["localhost", "127.0.0.1"];
 
 /// A certificate authority of our own.
 pub struct TestCa {
@@ -86,12 +90,22 @@ pub struct TlsFiles {
     pub client_cert: PathBuf,
     /// Key of `client_cert`.
     pub client_key: PathBuf,
+    authority: Arc<TestCa>,
 }
 
 impl TlsFiles {
+    /// Another certificate of the same authority for the server, with its key: two files in this folder.
+    pub(crate) fn renewed(&self, folder: &Path) -> anyhow::Result<(PathBuf, PathBuf)> {
+        let (cert, key) = self.authority.server_cert(HOSTS)?;
+        let (cert_file, key_file) = (folder.join("renewed.pem"), folder.join("renewed-key.pem"));
+        fs::write(&cert_file, cert)?;
+        fs::write(&key_file, key)?;
+        Ok((cert_file, key_file))
+    }
+
     pub(crate) fn create(folder: &Path) -> anyhow::Result<Self> {
-        let ca = TestCa::new("distlock test authority")?;
-        let (server_cert, server_key) = ca.server_cert(&["localhost", "127.0.0.1"])?;
+        let ca = Arc::new(TestCa::new("distlock test authority")?);
+        let (server_cert, server_key) = ca.server_cert(HOSTS)?;
         let (client_cert, client_key) = ca.client_cert("client")?;
         let write = |name: &str, pem: &str| -> anyhow::Result<PathBuf> {
             let path = folder.join(name);
@@ -105,6 +119,7 @@ impl TlsFiles {
             server_key: write("server-key.pem", &server_key)?,
             client_cert: write("client.pem", &client_cert)?,
             client_key: write("client-key.pem", &client_key)?,
+            authority: ca,
         })
     }
 }

@@ -7,9 +7,13 @@
 //! | `moving` | slots that go from server to server under load |
 //! | `failover` | primaries that are killed, that stop, and that are replaced as planned |
 //! | `replies` | what servers say instead of serving |
+//! | `kinds` | elections, latches, records and quotas while a primary is replaced |
+//! | `faults` | commands and replies that are lost on their way |
 //! | `takeover` | what a replica that takes over hasn't heard of |
 
 mod failover;
+mod faults;
+mod kinds;
 mod moving;
 mod reach;
 mod replies;

@@ -16,8 +16,8 @@ use std::{
 use distlock::{ErrorKind, Guard, LockManager};
 use distlock_tests::{
     history::{History, Hold, monotonic_ns},
-    proxy::{FaultProxy, Rule},
-    server::{RedisOptions, RedisServer},
+    proxy::{FaultProxy, Rule, When},
+    server::{ClusterGroup, RedisOptions, RedisServer},
     wait,
 };
 use futures_util::StreamExt;
@@ -29,9 +29,21 @@ pub(crate) const TTL: Duration = Duration::from_millis(1_500);
 /// How many plays at once: they mostly wait.
 const AT_ONCE: usize = 6;
 
+/// The user whose commands meet the faults.
+const SWEPT: &str = "swept";
+
+/// What the locks are kept on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ground {
+    Server,
+    /// A Cluster of one primary: it names the proxy's port when it is asked where a slot is.
+    Cluster,
+}
+
 /// Where a scenario plays, and what it did.
 pub(crate) struct Stage {
-    pub server: RedisServer,
+    ground: Ground,
+    servers: Servers,
     pub proxy: FaultProxy,
     holds: Mutex<Vec<Hold>>,
     outcomes: Mutex<Vec<Outcome>>,
@@ -53,11 +65,48 @@ pub(crate) struct Report {
     pub faults: Vec<String>,
 }
 
+enum Servers {
+    One(Box<RedisServer>),
+    Cluster(ClusterGroup),
+}
+
+impl Servers {
+    fn first(&self) -> &RedisServer {
+        match self {
+            Self::One(server) => server,
+            Self::Cluster(group) => &group.servers()[0],
+        }
+    }
+}
+
 impl Stage {
-    fn new() -> Self {
-        let server = RedisServer::start(RedisOptions::new()).unwrap();
-        let proxy = FaultProxy::start(server.address()).unwrap();
-        Self { server, proxy, holds: Mutex::default(), outcomes: Mutex::default() }
+    async fn new(ground: Ground) -> Self {
+        let options = RedisOptions::new().user(format!("{SWEPT} on >secret ~* &* +@all"));
+        // A Cluster takes two seconds to start, and others play meanwhile.
+        let start = tokio::task::spawn_blocking(move || match ground {
+            Ground::Server => Servers::One(Box::new(RedisServer::start(options).unwrap())),
+            Ground::Cluster => Servers::Cluster(ClusterGroup::start_with(1, 0, options)),
+        });
+        let servers = start.await.unwrap();
+        let proxy = FaultProxy::start(servers.first().address()).unwrap();
+        if let Servers::Cluster(group) = &servers {
+            group.announce(0, proxy.address().port()).await.unwrap();
+        }
+        Self { ground, servers, proxy, holds: Mutex::default(), outcomes: Mutex::default() }
+    }
+
+    /// The URL for who meets the faults, and for who doesn't.
+    pub(crate) fn urls(&self) -> [String; 2] {
+        let (proxy, server) = (self.proxy.address(), self.server().address());
+        let scheme = match self.ground {
+            Ground::Server => "redis",
+            Ground::Cluster => "redis+cluster",
+        };
+        [format!("{scheme}://{SWEPT}:secret@{proxy}"), format!("{scheme}://{server}")]
+    }
+
+    pub(crate) fn server(&self) -> &RedisServer {
+        self.servers.first()
     }
 
     /// Notes how a step went; gives its value if it went well.
@@ -127,17 +176,23 @@ impl Stage {
 }
 
 /// Plays `scenario` with a fault at its command number `at`.
-pub(crate) async fn play<F>(scenario: impl FnOnce(Arc<Stage>) -> F, fault: Option<(u64, Mode)>) -> Report
+pub(crate) async fn play<F>(
+    ground: Ground,
+    scenario: impl FnOnce(Arc<Stage>) -> F,
+    fault: Option<(u64, Mode)>,
+) -> Report
 where
     F: Future<Output = ()>,
 {
-    let stage = Arc::new(Stage::new());
+    let stage = Arc::new(Stage::new(ground).await);
     if let Some((at, mode)) = fault {
-        stage.proxy.rules().add(Rule::new(mode.when(), mode.fault()).skip(at).once());
+        let when = mode.when().and(When::user(SWEPT));
+        stage.proxy.rules().add(Rule::new(when, mode.fault()).skip(at).once());
     }
     scenario(stage.clone()).await;
     let log = stage.proxy.log();
-    let commands = log.work().filter(|entry| !entry.command.is("SUBSCRIBE")).count() as u64;
+    let commands = log.work().filter(|entry| Mode::may_meet(&entry.command) && entry.command.is_by(SWEPT));
+    let commands = commands.count() as u64;
 
     let mut faults = Vec::new();
     let mut history = History::new();
@@ -153,7 +208,7 @@ where
             faults.push(format!("{step}: {kind:?}: {text}"));
         }
     }
-    let lasting = stage.server.keys_without_ttl().await.unwrap();
+    let lasting = stage.server().keys_without_ttl().await.unwrap();
     if lasting.iter().any(|key| !key.ends_with("}!f")) {
         faults.push(format!("these stay for ever: {lasting:?}"));
     }
@@ -176,10 +231,10 @@ pub(crate) async fn recovered(stage: &Stage, name: &str, locks: &LockManager) {
 }
 
 /// Plays with every one of `faults`, several at a time; panics with all that went wrong.
-pub(crate) async fn sweep(faults: Vec<(u64, Mode)>) {
+pub(crate) async fn sweep(ground: Ground, faults: Vec<(u64, Mode)>) {
     let count = faults.len();
     let plays = futures_util::stream::iter(faults).map(|fault| async move {
-        let report = play(ours, Some(fault)).await;
+        let report = play(ground, ours, Some(fault)).await;
         let faults = report.faults.iter().map(move |text| format!("at {} {:?}: {text}", fault.0, fault.1));
         faults.collect::<Vec<_>>()
     });

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use distlock::ErrorKind;
-use distlock_tests::proxy::{Fault, Then, When};
+use distlock_tests::proxy::{Command, Fault, Then, When};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
@@ -58,9 +58,14 @@ impl Mode {
         }
     }
 
-    /// What may meet it: everything but the subscription, whose silence has a test of its own.
+    /// Everything may meet a fault but the subscription, whose silence has a test of its own, and the look at a Cluster, which is
+    /// repeated until somebody answers.
+    pub(crate) fn may_meet(command: &Command) -> bool {
+        !["SUBSCRIBE", "SSUBSCRIBE", "CLUSTER"].iter().any(|name| command.is(name))
+    }
+
     pub(crate) fn when(self) -> When {
-        let work = When::work().and(When::command("SUBSCRIBE").negate());
+        let work = When::work().and(When::matches(Self::may_meet));
         if self.is_answer("NOSCRIPT") { work.and(When::command("EVALSHA")) } else { work }
     }
 

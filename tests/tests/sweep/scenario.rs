@@ -15,10 +15,11 @@ fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// `a` speaks through the proxy, `b` doesn't.
+/// `a` meets the faults, `b` doesn't.
 pub(crate) async fn ours(stage: Arc<Stage>) {
-    let a = LockManager::builder().connect_lazily(&stage.proxy.url()).unwrap();
-    let b = LockManager::connect(&stage.server.url()).await.unwrap();
+    let [swept, calm] = stage.urls();
+    let a = LockManager::builder().connect_lazily(&swept).unwrap();
+    let b = LockManager::connect(&calm).await.unwrap();
     let lock = |locks: &LockManager| locks.mutex(KEY).ttl(TTL).wait(WAIT).lock();
     let try_lock = |locks: &LockManager| locks.mutex(KEY).ttl(TTL).try_lock();
     // A fault may have sent the waiter away; then there is nobody to wait for.
@@ -86,8 +87,9 @@ pub(crate) async fn ours(stage: Arc<Stage>) {
 
 /// The control: a lock that deletes blindly, and once more when it didn't hear that it had.
 pub(crate) async fn naive(stage: Arc<Stage>) {
-    let client = redis::Client::open(stage.proxy.url()).unwrap();
-    let direct = redis::Client::open(stage.server.url()).unwrap();
+    let [swept, calm] = stage.urls();
+    let client = redis::Client::open(swept).unwrap();
+    let direct = redis::Client::open(calm).unwrap();
     let other = direct.get_multiplexed_async_connection().await.unwrap();
     let Some(mut own) = connect(&client).await else { return };
     let set = |token: u64| {

@@ -7,6 +7,9 @@
 #[cfg(feature = "postgres")]
 #[doc(inline)]
 pub use distlock_runtime::backend::postgres;
+#[cfg(feature = "zookeeper")]
+#[doc(inline)]
+pub use distlock_runtime::backend::zookeeper;
 #[doc(inline)]
 pub use distlock_runtime::backend::{
     AcquireRequest, Applied, Attempt, AttemptAll, Backend, BackendError, BackendErrorKind, Blocked,

@@ -43,7 +43,9 @@ async fn urls_that_are_wrong_say_what_is_wrong() {
         ("rediss://localhost?ca=/no/such/file", &["/no/such/file"]),
         ("rediss://localhost?cert=/no/such/file", &["key"]),
         ("etcd://localhost", &["etcd"]),
-        ("postgres://user:hunter2@localhost/db", &["postgres"]),
+        ("zookeeper://locks:hunter2@localhost?color=red", &["\"color\"", "known: acl, connect_timeout"]),
+        ("zookeeper://locks:hunter2@localhost,", &["host"]),
+        ("postgres://user:hunter2@localhost/db?color=red", &["color"]),
         ("redis+cluster://localhost/1", &["database 0"]),
     ] {
         refused(url, ErrorKind::Config, words).await;

@@ -21,6 +21,7 @@ use distlock::{
         postgres::PostgresBackend,
         redis::{RedisBackend, RedisOptions},
         redlock::{RedlockBackend, RedlockOptions},
+        zookeeper::ZooKeeperBackend,
     },
 };
 use distlock_tests::{
@@ -53,6 +54,7 @@ fn the_table_is_what_the_stores_say() {
         sentinel().guarantees(),
         cluster().guarantees(),
         redlock().guarantees(),
+        ZooKeeperBackend::promises(),
         PostgresBackend::promises(),
     ];
     let table = format!("{}\n{}", Guarantees::table(&stores), Guarantees::capabilities(&stores));
@@ -81,6 +83,7 @@ fn a_store_prints_its_column_of_the_table() {
         sentinel().guarantees(),
         cluster().guarantees(),
         redlock().guarantees(),
+        ZooKeeperBackend::promises(),
         PostgresBackend::promises(),
     ] {
         let printed = promises.to_string();

@@ -19,6 +19,8 @@ mod request;
 pub(crate) mod scheme;
 mod state;
 mod waits;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,6 +45,7 @@ pub use state::{HolderState, LockState};
 pub use waits::{HolderWait, PublishedWait, WaitBoard};
 
 use crate::key::LockKey;
+use crate::ttl::Ttl;
 
 /// A store of locks. One value serves many runtimes: a call belongs to the runtime that polls it (connections are
 /// opened per runtime and opened again when theirs has gone).
@@ -57,6 +60,12 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// What this store promises under which fault; the README's table is generated from it.
     fn guarantees(&self) -> Guarantees;
+
+    /// The longest lease that this store can promise, as far as it knows by now; what is asked for beyond it is cut to that before
+    /// the store is asked. `None` where there is no bound.
+    fn longest_ttl(&self) -> Option<Ttl> {
+        None
+    }
 
     /// One attempt. A repeat with the same owner token returns the grant again (with the lease at its full length and
     /// perhaps a new, larger token) or keeps the first place in the queue.

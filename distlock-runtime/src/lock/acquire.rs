@@ -101,8 +101,8 @@ async fn inner(
 ) -> Result<(Guard, &'static str), LockError> {
     // A loop of acquires that never has to wait must still let other tasks of its worker run.
     tokio::task::coop::consume_budget().await;
-    let checked = options.check()?;
     let engine = &shared.engine;
+    let checked = options.check()?.within(engine.backend().longest_ttl());
     let scope = Scope::current();
     let patience = budget.attempt(started, Duration::MAX);
     if let Some(hold) = scope.find_settled(engine, key, patience).await

@@ -40,6 +40,11 @@ pub(crate) struct Checked {
 }
 
 impl Checked {
+    /// The lease cut to what the store can promise.
+    pub(super) fn within(self, longest: Option<Ttl>) -> Self {
+        Self { ttl: longest.map_or(self.ttl, |longest| self.ttl.min(longest)), ..self }
+    }
+
     /// What is asked of the queues.
     pub(super) fn ask(&self) -> Ask {
         let Self { ttl, options } = *self;

@@ -80,7 +80,7 @@ async fn step(
     budget: &Budget,
 ) -> Result<Step, LockError> {
     let engine = &shared.engine;
-    let checked = options.check()?;
+    let checked = options.check()?.within(engine.backend().longest_ttl());
     let mut drivers: Vec<Driver> = Vec::with_capacity(keys.len());
     for (index, key) in keys.iter().enumerate() {
         match engine.enter(key, checked.ask(), None) {

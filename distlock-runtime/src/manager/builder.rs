@@ -35,7 +35,7 @@ use crate::ttl::{Ttl, Wait};
 pub struct ManagerBuilder {
     pub(super) namespace: Option<String>,
     pub(super) label: Option<String>,
-    ttl: Duration,
+    pub(super) ttl: Duration,
     wait: Wait,
     limits: Limits,
     packing: Packing,

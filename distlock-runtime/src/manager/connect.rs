@@ -29,8 +29,9 @@ pub(super) fn open(url: &str, builder: &ManagerBuilder) -> Result<Opened, LockEr
         "memory" => memory(url, &label, builder),
         "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "redis+cluster" => redis(url, label, builder),
         "redlock" => redlock(url, label, builder),
+        "zookeeper" => zookeeper(url, label, builder),
         "postgres" | "postgresql" => postgres(url, &label, builder),
-        "etcd" | "zookeeper" => Err(wrong(format!("this version has no {scheme}: store"), KNOWN)),
+        "etcd" => Err(wrong(format!("this version has no {scheme}: store"), KNOWN)),
         _ if is_host_and_port(url) => {
             Err(wrong("the store's URL has no scheme".to_owned(), format!("write redis://{url}")))
         }
@@ -40,12 +41,12 @@ pub(super) fn open(url: &str, builder: &ManagerBuilder) -> Result<Opened, LockEr
         // What stands in front of the first colon may be a password: it isn't quoted.
         _ => Err(wrong(
             "the store's URL has no scheme".to_owned(),
-            "start it with memory:, redis://, rediss://, redis+unix://, redis+sentinel://, redis+cluster://, redlock:// or postgres://",
+            "start it with memory:, redis://, rediss://, redis+unix://, redis+sentinel://, redis+cluster://, redlock://, zookeeper:// or postgres://",
         )),
     }
 }
 
-const KNOWN: &str = "use memory:, redis://, rediss://, redis+unix://, redis+sentinel://, redis+cluster://, redlock:// or postgres://";
+const KNOWN: &str = "use memory:, redis://, rediss://, redis+unix://, redis+sentinel://, redis+cluster://, redlock://, zookeeper:// or postgres://";
 
 fn is_scheme(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
@@ -101,6 +102,27 @@ use redis as redlock;
 #[cfg(not(feature = "redis"))]
 fn redis(_: &str, _: String, _: &ManagerBuilder) -> Result<Opened, LockError> {
     Err(wrong("this build has no Redis store".to_owned(), "switch on the feature \"redis\" of distlock"))
+}
+
+#[cfg(feature = "zookeeper")]
+fn zookeeper(url: &str, label: String, builder: &ManagerBuilder) -> Result<Opened, LockError> {
+    use crate::backend::zookeeper::{ZooKeeperBackend, ZooKeeperOptions};
+    let failed = |error: crate::backend::BackendError| error.into_lock_error("connect", None);
+    let mut options = ZooKeeperOptions::from_url(url).map_err(failed)?.or_label(label);
+    if let Some(namespace) = &builder.namespace {
+        options = options.or_namespace(namespace);
+    }
+    let options = options.or_session_for(builder.ttl);
+    let backend = ZooKeeperBackend::open(&options, builder.clock).map_err(failed)?;
+    Ok(Opened { backend, label: options.node_label() })
+}
+
+#[cfg(not(feature = "zookeeper"))]
+fn zookeeper(_: &str, _: String, _: &ManagerBuilder) -> Result<Opened, LockError> {
+    Err(wrong(
+        "this build has no ZooKeeper store".to_owned(),
+        "switch on the feature \"zookeeper\" of distlock",
+    ))
 }
 
 #[cfg(feature = "postgres")]

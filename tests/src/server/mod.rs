@@ -16,6 +16,7 @@
 //! * `options` - what it is started with
 //! * `redlock` - several independent servers
 //! * `sentinel` - a primary with replicas and Sentinels
+//! * `zookeeper`, `zookeeper_shared` - one server, three that vote, and one for all who only use it
 //! * `clock` - a wall clock that can be moved
 //! * `cluster` - primaries that share the slots, with replicas
 //! * `admin` - looking into it: keys, clients, command counts, MONITOR
@@ -40,6 +41,8 @@ mod redis;
 mod redlock;
 mod sentinel;
 mod tls;
+mod zookeeper;
+mod zookeeper_shared;
 
 pub use self::{
     admin::Monitor,
@@ -53,4 +56,6 @@ pub use self::{
     redlock::RedlockNodes,
     sentinel::{GROUP, SentinelGroup},
     tls::{TestCa, TlsFiles},
+    zookeeper::{TICK, ZooKeeperEnsemble, ZooKeeperServer},
+    zookeeper_shared::shared_zookeeper,
 };

@@ -14,6 +14,7 @@ use crate::backend::{
 };
 use crate::clock::{Clock, Moment};
 use crate::key::LockKey;
+use crate::ttl::Ttl;
 
 /// How many calls are shown.
 const SHOWN: usize = 25;
@@ -135,6 +136,10 @@ impl Backend for Handle {
 
     fn guarantees(&self) -> Guarantees {
         self.inner.guarantees()
+    }
+
+    fn longest_ttl(&self) -> Option<Ttl> {
+        self.inner.longest_ttl()
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt, BackendError> {

@@ -12,6 +12,7 @@ use crate::backend::{
 };
 use crate::clock::Moment;
 use crate::key::LockKey;
+use crate::ttl::Ttl;
 
 /// One outcome for each lease, none of them sent after `before`.
 pub(super) fn sent_before(
@@ -37,6 +38,10 @@ impl Backend for Faulty {
 
     fn guarantees(&self) -> Guarantees {
         self.inner.guarantees()
+    }
+
+    fn longest_ttl(&self) -> Option<Ttl> {
+        self.inner.longest_ttl()
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt, BackendError> {

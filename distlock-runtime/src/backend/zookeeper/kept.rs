@@ -1,0 +1,75 @@
+//! What stays taken for a while after its release (`hold_at_least`): a node that is no session's, so that it outlives the process.
+
+use std::time::Duration;
+
+use zookeeper_client::{CreateMode, Error, MultiWriteError};
+
+use super::holding::Gone;
+use super::names::{Note, Place};
+use super::session::Session;
+use super::table::Node;
+use super::{Core, error};
+use crate::backend::BackendError;
+
+impl Core {
+    /// Puts a node that is nobody's in the place of a hold, in one step.
+    pub(super) async fn keep(
+        &self,
+        made_in: i64,
+        node: &Node,
+        length: Duration,
+    ) -> Result<Gone, BackendError> {
+        let kept = format!("{}/{}", node.lock, node.place.as_kept().name);
+        let note = Note { length, token: 0, label: self.label.clone() }.written();
+        let mut sent = false;
+        loop {
+            let Some(session) = self.same_session(made_in).await? else { return Ok(Gone::WithItsSession) };
+            let failed = |failed: Error| error::of("keep", &failed);
+            let mut both = session.client.new_multi_writer();
+            both.add_delete(&node.path(), None).map_err(failed)?;
+            both.add_create(&kept, &note, &CreateMode::Persistent.with_acls(self.acls)).map_err(failed)?;
+            let answer = both.commit().await;
+            match answer {
+                Ok(_) => break,
+                // A look at what the first try left says whether it was applied.
+                Err(MultiWriteError::OperationFailed { index: 0, source: Error::NoNode }) => {
+                    if sent && self.note(&session, &kept).await?.is_some() {
+                        break;
+                    }
+                    return Ok(Gone::Before);
+                }
+                Err(MultiWriteError::OperationFailed { source, .. }) => return Err(failed(source)),
+                Err(MultiWriteError::RequestFailed { source }) if error::is_open(&source) => sent = true,
+                Err(MultiWriteError::RequestFailed { source }) => return Err(failed(source)),
+            }
+        }
+        self.with_table(|table| table.keep(kept, self.clock.now() + length));
+        Ok(Gone::Now)
+    }
+
+    /// Removes what is kept in front of a node and is over by the servers' time: whoever kept it may be gone. True if something went.
+    pub(super) async fn clear_kept(
+        &self,
+        session: &Session,
+        node: &Node,
+        before: &[Place],
+    ) -> Result<bool, BackendError> {
+        let mut cleared = false;
+        for place in before.iter().filter(|place| place.kept) {
+            let path = format!("{}/{}", node.lock, place.name);
+            if self.table().kept_for(&path, self.clock.now()).is_some() {
+                continue;
+            }
+            let Some((note, stat)) = self.note(session, &path).await? else {
+                cleared = true;
+                continue;
+            };
+            let age = Duration::from_millis(u64::try_from(node.ctime - stat.ctime).unwrap_or(0));
+            // Since the node was made, our own clock has counted.
+            if age + self.clock.now().since(node.made) >= note.length {
+                cleared |= self.delete_any(session, &path).await?;
+            }
+        }
+        Ok(cleared)
+    }
+}

@@ -1,0 +1,217 @@
+//! Attempts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use super::Core;
+use super::line::{Line, Verdict};
+use super::session::Session;
+use super::table::{Known, Node, cancelled};
+use crate::backend::{
+    AcquireRequest, Applied, Attempt, BackendError, BackendErrorKind, Blocked, Grant, Mode,
+};
+use crate::clock::Moment;
+use crate::error::Holder;
+use crate::token::FencingToken;
+
+/// How often an attempt begins anew under changes of others before it says so.
+const ROUNDS: usize = 16;
+
+impl Core {
+    /// One attempt.
+    pub(super) async fn attempt(
+        self: &Arc<Self>,
+        request: &AcquireRequest,
+        lane: &Handle,
+    ) -> Result<Attempt, BackendError> {
+        if !matches!(request.mode, Mode::Exclusive) {
+            return Err(BackendError::refused(
+                BackendErrorKind::Unsupported,
+                "the store zookeeper has no such locks",
+            ));
+        }
+        let mut open = false;
+        for _ in 0..ROUNDS {
+            match self.round(request, lane, &mut open).await {
+                Ok(Some(attempt)) => return Ok(attempt),
+                Ok(None) => {}
+                // The connection was lost under the creation: the next round looks for the node.
+                Err(error) if open && error.applied() == Applied::Unknown && self.connected().is_none() => {}
+                Err(error) if open => return Err(error.with_open_outcome()),
+                Err(error) => return Err(error),
+            }
+        }
+        let error =
+            BackendError::refused(BackendErrorKind::Unavailable, "the nodes of the lock change all the time");
+        Err(if open { error.with_open_outcome() } else { error })
+    }
+
+    /// `None` to begin anew. `open` says whether a node of ours may be there.
+    async fn round(
+        self: &Arc<Self>,
+        request: &AcquireRequest,
+        lane: &Handle,
+        open: &mut bool,
+    ) -> Result<Option<Attempt>, BackendError> {
+        let session = self.session().await?;
+        session.check_ttl(request.ttl)?;
+        let sent = self.now();
+        let known = self.with_table(|table| table.known(request, session.id, sent))?;
+        *open = !matches!(known, Known::Nothing);
+        let (node, line) = match known {
+            Known::Told(blocked) => return Ok(Some(Attempt::Queued(blocked))),
+            Known::Held(node, token) => {
+                let there = self.confirm(&session, &node.path()).await?;
+                return self.granted_again(request, there, token, sent);
+            }
+            Known::Waiting(node) => {
+                let line = self.look(&session, &node.lock).await?;
+                (node, line)
+            }
+            Known::Asked => match self.find(&session, request, &self.names.lock(&request.key)).await? {
+                Some(found) => found,
+                None => {
+                    self.with_table(|table| table.remove(request.owner));
+                    return Ok(None);
+                }
+            },
+            Known::Nothing => {
+                let lock = self.names.lock(&request.key);
+                if !request.queue
+                    && let Some(blocked) = self.in_the_way(&session, request, &lock).await?
+                {
+                    return Ok(Some(Attempt::Busy(blocked)));
+                }
+                *open = true;
+                let made = self.make(&session, request, &lock).await;
+                *open = made.as_ref().err().is_none_or(|error| error.applied() == Applied::Unknown);
+                made?
+            }
+        };
+        self.settle(&session, request, &node, &line, sent, lane).await
+    }
+
+    fn granted_again(
+        &self,
+        request: &AcquireRequest,
+        there: bool,
+        token: u64,
+        sent: Moment,
+    ) -> Result<Option<Attempt>, BackendError> {
+        let ttl = request.ttl.as_duration();
+        self.with_table(|table| {
+            if !there {
+                table.remove(request.owner);
+                return Ok(None);
+            }
+            match table.renewed(request.owner, ttl, self.clock.now()) {
+                true => Ok(Some(granted(sent, token))),
+                false => Err(cancelled()),
+            }
+        })
+    }
+
+    /// Who stands in the way of somebody who comes now, found out without leaving a trace. `None`: nobody, as far as that tells.
+    async fn in_the_way(
+        &self,
+        session: &Session,
+        request: &AcquireRequest,
+        lock: &str,
+    ) -> Result<Option<Blocked>, BackendError> {
+        let line = self.look(session, lock).await?;
+        if line.conflicts(request.mode, None) {
+            return Err(BackendError::key_in_use());
+        }
+        // Whether what is kept is over, only a node of ours can tell: by the servers' time of its creation.
+        let free = line.verdict(request.mode, None, u32::MAX) == Verdict::Granted;
+        if free || line.places().iter().any(|place| place.kept) {
+            return Ok(None);
+        }
+        self.blocked(session, lock, &line).await.map(Some)
+    }
+
+    /// What the look says about a node of ours.
+    async fn settle(
+        self: &Arc<Self>,
+        session: &Session,
+        request: &AcquireRequest,
+        node: &Node,
+        line: &Line,
+        sent: Moment,
+        lane: &Handle,
+    ) -> Result<Option<Attempt>, BackendError> {
+        let Some(position) = line.position(&node.place.name) else {
+            // Somebody took it away: it begins anew at the end of the line.
+            self.with_table(|table| table.remove(request.owner));
+            return Ok(None);
+        };
+        if line.conflicts(request.mode, Some(position)) {
+            self.withdraw(session, request, node).await?;
+            return Err(BackendError::key_in_use());
+        }
+        match line.verdict(request.mode, Some(position), u32::MAX) {
+            Verdict::Granted => {
+                let (token, ttl) = (node.czxid, request.ttl.as_duration());
+                match self.with_table(|table| table.held(request.owner, token, ttl, self.clock.now())) {
+                    true => Ok(Some(granted(sent, token))),
+                    false => Err(cancelled().with_open_outcome()),
+                }
+            }
+            verdict => {
+                if self.clear_kept(session, node, line.before(Some(position))).await? {
+                    return Ok(None);
+                }
+                if request.queue {
+                    return self.queued(session, request, node, line, verdict, lane).await.map(Some);
+                }
+                let blocked = self.blocked(session, &node.lock, line).await?;
+                self.withdraw(session, request, node).await?;
+                Ok(Some(Attempt::Busy(blocked)))
+            }
+        }
+    }
+
+    /// Takes an own place back that isn't a hold.
+    pub(super) async fn withdraw(
+        &self,
+        session: &Session,
+        request: &AcquireRequest,
+        node: &Node,
+    ) -> Result<(), BackendError> {
+        self.delete(session.id, &node.path()).await.map_err(BackendError::with_open_outcome)?;
+        self.with_table(|table| table.remove(request.owner));
+        Ok(())
+    }
+
+    /// Who is in the way: the first of those that hold.
+    pub(super) async fn blocked(
+        &self,
+        session: &Session,
+        lock: &str,
+        line: &Line,
+    ) -> Result<Blocked, BackendError> {
+        let Some(first) = line.places().first() else { return Ok(Blocked::default()) };
+        let path = format!("{lock}/{}", first.name);
+        let Some((note, _)) = self.note(session, &path).await? else { return Ok(Blocked::default()) };
+        let remaining = self.remaining(first.owner, &path, note.length);
+        let holder = Holder::new(Some(note.label), Some(remaining)).by(first.owner);
+        Ok(Blocked { holder: Some(holder) })
+    }
+
+    /// How long a hold still runs unless it is renewed. Of another process' only its length is known.
+    pub(super) fn remaining(
+        &self,
+        owner: crate::token::OwnerToken,
+        path: &str,
+        length: Duration,
+    ) -> Duration {
+        let (table, now) = (self.table(), self.clock.now());
+        table.remaining(owner, now).or_else(|| table.kept_for(path, now)).unwrap_or(length)
+    }
+}
+
+pub(super) fn granted(sent: Moment, token: u64) -> Attempt {
+    Attempt::Granted(Grant { sent, token: FencingToken::new(token), tokens: 1 })
+}

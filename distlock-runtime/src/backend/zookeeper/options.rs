@@ -1,0 +1,327 @@
+//! How to reach an ensemble, as values instead of a URL.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::url;
+use crate::backend::{BackendError, BackendErrorKind};
+use crate::ttl::Ttl;
+
+/// Longest namespace, in bytes.
+const MAX_NAMESPACE: usize = 32;
+/// Longest label, in bytes; the rest is cut off.
+const MAX_LABEL: usize = 64;
+/// Bounds of what may be asked for as the session's timeout.
+const TIMEOUTS: std::ops::RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(86_400);
+
+/// How to reach a ZooKeeper ensemble, and what this manager is called there.
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// use std::time::Duration;
+/// use distlock::backend::zookeeper::ZooKeeperOptions;
+/// let options = ZooKeeperOptions::new([("zk1", 2181), ("zk2", 2181)])
+///     .chroot("/apps/billing")
+///     .digest("locks", "secret")
+///     .session_timeout(Duration::from_secs(20));
+/// let url = "zookeeper://locks:secret@zk1,zk2/apps/billing?session_timeout=20s";
+/// assert_eq!(options, ZooKeeperOptions::from_url(url).unwrap());
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct ZooKeeperOptions {
+    pub(super) servers: Vec<(String, u16)>,
+    pub(super) chroot: String,
+    pub(super) credentials: Option<(String, String)>,
+    access: Option<Access>,
+    session_timeout: Option<Duration>,
+    connect_timeout: Duration,
+    namespace: Option<String>,
+    label: Option<String>,
+}
+
+/// Who may see and change what this manager writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Access {
+    /// Everybody who reaches the servers.
+    Open,
+    /// Who has the same credentials.
+    Creator,
+}
+
+impl ZooKeeperOptions {
+    /// The port of a URL without one.
+    pub const DEFAULT_PORT: u16 = 2181;
+    /// The namespace of a URL without one.
+    pub const DEFAULT_NAMESPACE: &'static str = "distlock";
+    /// How long a server may take to answer, unless set otherwise.
+    pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+    /// These servers of one ensemble, without credentials.
+    pub fn new<H: Into<String>>(servers: impl IntoIterator<Item = (H, u16)>) -> Self {
+        Self {
+            servers: servers.into_iter().map(|(host, port)| (host.into(), port)).collect(),
+            chroot: String::new(),
+            credentials: None,
+            access: None,
+            session_timeout: None,
+            connect_timeout: Self::DEFAULT_CONNECT_TIMEOUT,
+            namespace: None,
+            label: None,
+        }
+    }
+
+    /// From `zookeeper://[user:password@]host[:port],host[:port],…[/chroot][?parameters]`.
+    ///
+    /// Parameters: `namespace`, `label`, `session_timeout` and `connect_timeout` (such as `20s`), `acl` (`open` or `creator`).
+    /// Special characters in user and password are percent-encoded.
+    ///
+    /// # Errors
+    /// `Config`, naming what is wrong or unknown and what is known. The URL itself is never part of the text.
+    pub fn from_url(text: &str) -> Result<Self, BackendError> {
+        url::parse(text)
+    }
+
+    /// The node below which everything is kept, such as `/apps/billing`. It is made if it isn't there.
+    #[must_use]
+    pub fn chroot(mut self, path: impl Into<String>) -> Self {
+        self.chroot = path.into();
+        self
+    }
+
+    /// Shows user and password to the servers by the scheme `digest`, which sends them as they are: use it where the network is
+    /// trusted. Nodes are then made for this user alone, unless [`access`](Self::access) says otherwise.
+    #[must_use]
+    pub fn digest(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.credentials = Some((user.into(), password.into()));
+        self
+    }
+
+    /// Who may see and change the nodes: [`Creator`](Access::Creator) with credentials, else [`Open`](Access::Open). Managers
+    /// that share locks share it too.
+    #[must_use]
+    pub fn access(mut self, access: Access) -> Self {
+        self.access = Some(access);
+        self
+    }
+
+    /// How long the servers keep the session, and with it all locks, of a process that is silent: 200 ms to 24 h, 4/3 of the
+    /// manager's ttl unless set. The servers have bounds of their own (2 and 20 ticks unless told otherwise).
+    ///
+    /// **A lock of a process that died is free after this time**, whatever its own ttl. A lease can't be promised for longer than 3/4
+    /// of what the servers grant: locks that ask for more get that.
+    #[must_use]
+    pub fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = Some(timeout);
+        self
+    }
+
+    /// The session's timeout for locks of this length, unless one is chosen already (by a URL).
+    #[must_use]
+    pub fn or_session_for(mut self, ttl: Duration) -> Self {
+        self.session_timeout.get_or_insert_with(|| for_ttl(ttl));
+        self
+    }
+
+    /// How long a server may take to answer before the next one is tried (default 5 s, at most 2/5 of the session's timeout).
+    #[must_use]
+    pub fn connect_timeout(mut self, limit: Duration) -> Self {
+        self.connect_timeout = limit;
+        self
+    }
+
+    /// What all keys stand below: 1 to 32 of `A-Z a-z 0-9 _ . -`. Managers that share locks share the namespace.
+    #[must_use]
+    pub fn namespace(mut self, name: impl Into<String>) -> Self {
+        self.namespace = Some(name.into());
+        self
+    }
+
+    /// The namespace, unless one is chosen already (by a URL).
+    #[must_use]
+    pub fn or_namespace(mut self, name: impl Into<String>) -> Self {
+        self.namespace.get_or_insert_with(|| name.into());
+        self
+    }
+
+    /// Who this process is, for people who look at a held lock; by default `host:pid`. Blanks and control characters
+    /// become `_`; cut after 64 bytes.
+    #[must_use]
+    pub fn label(mut self, text: impl Into<String>) -> Self {
+        self.label = Some(text.into());
+        self
+    }
+
+    /// The label, unless one is chosen already (by a URL).
+    #[must_use]
+    pub fn or_label(mut self, text: impl Into<String>) -> Self {
+        self.label.get_or_insert_with(|| text.into());
+        self
+    }
+
+    /// That all of it makes sense together.
+    pub(super) fn check(&self) -> Result<(), BackendError> {
+        if self.servers.is_empty() || self.servers.iter().any(|(host, _)| host.is_empty()) {
+            return Err(config("a ZooKeeper server without a host"));
+        }
+        if self.servers.iter().any(|(_, port)| *port == 0) {
+            return Err(config("the port of a ZooKeeper server is a number from 1 to 65535"));
+        }
+        check_chroot(&self.chroot)?;
+        if self.access == Some(Access::Creator) && self.credentials.is_none() {
+            return Err(config("acl=creator needs credentials: write zookeeper://user:password@host"));
+        }
+        if let Some((user, password)) = &self.credentials
+            && (user.is_empty() || password.is_empty() || user.contains(':'))
+        {
+            return Err(config(
+                "digest credentials are a user without ':' and a password, and neither is empty",
+            ));
+        }
+        if !TIMEOUTS.contains(&self.asked_timeout()) {
+            return Err(config("session_timeout is between 200ms and 24h"));
+        }
+        if self.connect_timeout.is_zero() {
+            return Err(config("connect_timeout is zero"));
+        }
+        self.checked_namespace().map(drop)
+    }
+
+    pub(super) fn asked_timeout(&self) -> Duration {
+        self.session_timeout.unwrap_or_else(|| for_ttl(Ttl::DEFAULT.as_duration()))
+    }
+
+    /// How long a server may be silent: short enough that a session outlives the change to another one.
+    pub(super) fn patience(&self) -> Duration {
+        self.connect_timeout.min(self.asked_timeout() * 2 / 5)
+    }
+
+    pub(super) fn chosen_access(&self) -> Access {
+        self.access.unwrap_or(if self.credentials.is_some() { Access::Creator } else { Access::Open })
+    }
+
+    /// `host:port,host:port`, as the client takes it, without credentials.
+    pub(super) fn address(&self) -> String {
+        let place = |(host, port): &(String, u16)| match host.contains(':') {
+            true => format!("[{host}]:{port}"),
+            false => format!("{host}:{port}"),
+        };
+        self.servers.iter().map(place).collect::<Vec<_>>().join(",")
+    }
+
+    pub(super) fn checked_namespace(&self) -> Result<&str, BackendError> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+        let namespace = self.namespace.as_deref().unwrap_or(Self::DEFAULT_NAMESPACE);
+        let fits = (1..=MAX_NAMESPACE).contains(&namespace.len()) && namespace.chars().all(allowed);
+        // Both mean a place in a path.
+        if fits && !matches!(namespace, "." | "..") {
+            return Ok(namespace);
+        }
+        Err(config(format!(
+            "the namespace {namespace:?} is not 1 to {MAX_NAMESPACE} characters of A-Z a-z 0-9 _ . -"
+        )))
+    }
+
+    /// The label as it stands in a node.
+    pub(crate) fn node_label(&self) -> String {
+        let text = self.label.clone().unwrap_or_else(|| {
+            let name = rustix::system::uname();
+            format!("{}:{}", name.nodename().to_string_lossy(), std::process::id())
+        });
+        let mut label: String =
+            text.chars().map(|c| if c.is_whitespace() || c.is_control() { '_' } else { c }).collect();
+        label.truncate(label.floor_char_boundary(MAX_LABEL));
+        label
+    }
+}
+
+/// What a session must last so that leases of this length can be promised.
+fn for_ttl(ttl: Duration) -> Duration {
+    (ttl * 4 / 3).max(*TIMEOUTS.start()).min(*TIMEOUTS.end())
+}
+
+fn check_chroot(path: &str) -> Result<(), BackendError> {
+    let wrong = |what| Err(config(format!("the chroot of ZooKeeper {what}, such as /apps/billing")));
+    if path.is_empty() {
+        return Ok(());
+    }
+    let Some(names) = path.strip_prefix('/') else { return wrong("is a path that begins with '/'") };
+    if names.split('/').any(|name| matches!(name, "" | "." | "..")) || names.chars().any(char::is_control) {
+        return wrong("is a path of plain names");
+    }
+    if names.split('/').next() == Some("zookeeper") {
+        return wrong("can't lie below /zookeeper, which is the servers' own; it is another path");
+    }
+    Ok(())
+}
+
+pub(super) fn config(detail: impl Into<String>) -> BackendError {
+    BackendError::refused(BackendErrorKind::Config, detail)
+}
+
+impl fmt::Debug for ZooKeeperOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZooKeeperOptions")
+            .field("servers", &self.address())
+            .field("chroot", &self.chroot)
+            .field("user", &self.credentials.as_ref().map(|(user, _)| user))
+            .field("access", &self.chosen_access())
+            .field("session_timeout", &self.session_timeout)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("namespace", &self.namespace)
+            .field("label", &self.label)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one() -> ZooKeeperOptions {
+        ZooKeeperOptions::new([("h", 2181)])
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        one().check().unwrap();
+        one().chroot("/a/b-c/d e").check().unwrap();
+        for (options, part) in [
+            (ZooKeeperOptions::new([("", 1)]), "host"),
+            (ZooKeeperOptions::new([("h", 0)]), "port"),
+            (one().chroot("a"), "begins with '/'"),
+            (one().chroot("/a//b"), "plain names"),
+            (one().chroot("/a/../b"), "plain names"),
+            (one().chroot("/zookeeper/x"), "/zookeeper"),
+            (one().access(Access::Creator), "user:password@"),
+            (one().digest("a:b", "c"), "without ':'"),
+            (one().session_timeout(Duration::from_millis(10)), "200ms"),
+            (one().connect_timeout(Duration::ZERO), "connect_timeout"),
+            (one().namespace(".."), "namespace"),
+            (one().namespace("a/b"), "namespace"),
+        ] {
+            let error = options.check().unwrap_err();
+            assert_eq!(error.kind(), BackendErrorKind::Config);
+            assert!(error.to_string().contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_session_outlasts_the_leases_that_it_carries() {
+        assert_eq!(one().asked_timeout(), Duration::from_secs(40));
+        assert_eq!(one().or_session_for(Duration::from_secs(6)).asked_timeout(), Duration::from_secs(8));
+        let chosen = one().session_timeout(Duration::from_secs(5)).or_session_for(Duration::from_secs(6));
+        assert_eq!(
+            (chosen.asked_timeout(), chosen.patience()),
+            (Duration::from_secs(5), Duration::from_secs(2))
+        );
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let options = one().digest("locks", "hunter2");
+        let text = format!("{options:?} {}", options.address());
+        assert!(text.contains("locks") && !text.contains("hunter2"), "{text}");
+        assert_eq!(options.chosen_access(), Access::Creator);
+    }
+}

@@ -1,0 +1,257 @@
+//! The session: it belongs to the store's own thread, so that it outlives every runtime of the application's.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+use zookeeper_client::{Client, Error, SessionState};
+
+use super::error;
+use super::options::config;
+use super::{Core, ZooKeeperOptions};
+use crate::backend::{BackendError, BackendErrorKind};
+use crate::ttl::Ttl;
+
+/// How long a call waits for a connection that is being opened before it says that there is none.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a call waits for a session's lost connection to come back.
+const RECONNECT: Duration = Duration::from_millis(500);
+/// The pauses between two tries to open a session.
+const PAUSE: std::ops::RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(1);
+/// How long the thread waits for the end of its session after its backend is gone.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// A session with the ensemble.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) client: Client,
+    /// Names it for ever: what it made carries this number.
+    pub(super) id: i64,
+    /// What the servers granted.
+    pub(super) timeout: Duration,
+}
+
+/// What there is by now.
+#[derive(Clone, Debug)]
+pub(super) enum Link {
+    /// The first, or the next, session is being opened.
+    Opening,
+    Live(Arc<Session>),
+    /// The last try failed; another is made soon.
+    Down(BackendError),
+}
+
+/// The store's own thread, for as long as this lives.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) handle: Handle,
+    _alive: mpsc::Sender<()>,
+}
+
+impl Session {
+    fn new(client: Client) -> Self {
+        Self { id: client.session_id().0, timeout: client.session_timeout(), client }
+    }
+
+    /// The longest lease that can be promised. The servers count the timeout from the last sign of life that has reached their
+    /// leader: of the last quarter, more than half goes into the pause between two pings, the rest into their way.
+    pub(super) fn longest(&self) -> Duration {
+        self.timeout * 3 / 4
+    }
+
+    pub(super) fn check_ttl(&self, ttl: Ttl) -> Result<(), BackendError> {
+        if ttl.as_duration() <= self.longest() {
+            return Ok(());
+        }
+        Err(config(format!(
+            "a lease of {} ms can't be promised: the ZooKeeper servers grant sessions of {} ms, and 3/4 of that is the most; ask \
+             for a longer session_timeout, raise the servers' maxSessionTimeout, or use a shorter ttl",
+            ttl.as_millis(),
+            self.timeout.as_millis()
+        )))
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.client.state().is_terminated()
+    }
+
+    fn is_connected(&self) -> bool {
+        self.client.state() == SessionState::SyncConnected
+    }
+}
+
+/// Starts the thread.
+pub(super) fn start(core: &Arc<Core>) -> Result<Lane, BackendError> {
+    let failed = |error: std::io::Error| {
+        BackendError::refused(BackendErrorKind::Config, "the thread for ZooKeeper can't be started")
+            .with_source(error)
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let (alive, mut gone) = mpsc::channel::<()>(1);
+    let lane = Lane { handle: runtime.handle().clone(), _alive: alive };
+    let core = core.clone();
+    std::thread::Builder::new()
+        .name("distlock-zk".to_owned())
+        .spawn(move || {
+            runtime.block_on(async move {
+                let mut ending = core.link.subscribe();
+                tokio::select! {
+                    _ = gone.recv() => {}
+                    () = keep(&core) => {}
+                    () = core.reap() => {}
+                }
+                farewell(core, &mut ending).await;
+            });
+        })
+        .map_err(failed)?;
+    Ok(lane)
+}
+
+/// Closes the session, so that nothing of it is in anybody's way.
+async fn farewell(core: Arc<Core>, link: &mut watch::Receiver<Link>) {
+    let live = link.borrow_and_update().clone();
+    core.link.send_replace(Link::Down(BackendError::unknown("the store was closed")));
+    drop(core);
+    let Link::Live(session) = live else { return };
+    let mut states = session.client.state_watcher();
+    let ended = Arc::downgrade(&session);
+    drop(session);
+    let over = async {
+        // Calls that are under way have it for a moment longer.
+        while ended.strong_count() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        while !states.changed().await.is_terminated() {}
+    };
+    let _ = tokio::time::timeout(FAREWELL, over).await;
+}
+
+/// Keeps a session for as long as it is polled: opens the next one when one has ended.
+async fn keep(core: &Arc<Core>) {
+    let mut pause = *PAUSE.start();
+    loop {
+        match open(&core.options).await {
+            Ok(client) => {
+                pause = *PAUSE.start();
+                let mut states = client.state_watcher();
+                let session = Arc::new(Session::new(client));
+                tracing::debug!(session = session.id, timeout = ?session.timeout, "a ZooKeeper session was opened");
+                core.link.send_replace(Link::Live(session.clone()));
+                let id = session.id;
+                let mut state = session.client.state();
+                drop(session);
+                while !state.is_terminated() {
+                    state = states.changed().await;
+                }
+                tracing::warn!(session = id, %state, "the ZooKeeper session has ended, and with it all of its locks");
+                core.link.send_replace(match state {
+                    SessionState::AuthFailed => Link::Down(error::of("connect", &Error::AuthFailed)),
+                    _ => Link::Opening,
+                });
+                core.session_ended(id);
+            }
+            Err(error) => {
+                tracing::debug!(%error, "no ZooKeeper session can be opened now");
+                core.link.send_replace(Link::Down(error));
+                tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+                pause = (pause * 2).min(*PAUSE.end());
+            }
+        }
+    }
+}
+
+async fn open(options: &ZooKeeperOptions) -> Result<Client, BackendError> {
+    let mut connector = Client::connector()
+        .with_session_timeout(options.asked_timeout())
+        .with_connection_timeout(options.patience())
+        // Each server once: who waits is told soon, and the next try begins soon too.
+        .with_fail_eagerly();
+    if let Some((user, password)) = &options.credentials {
+        connector = connector.with_auth("digest", format!("{user}:{password}").as_bytes());
+    }
+    let servers = u32::try_from(options.servers.len()).unwrap_or(u32::MAX);
+    let limit = options.patience().saturating_mul(servers).saturating_add(options.patience());
+    let address = options.address();
+    let down = |why: &str| {
+        BackendError::refused(
+            BackendErrorKind::Unavailable,
+            format!("no ZooKeeper server at {address} gives a session{why}"),
+        )
+    };
+    match tokio::time::timeout(limit, connector.connect(&address)).await {
+        Ok(Ok(client)) => Ok(client),
+        Ok(Err(Error::AuthFailed)) => Err(error::of("connect", &Error::AuthFailed)),
+        Ok(Err(Error::NoHosts)) => Err(down(": they can't be reached, or have no majority")),
+        Ok(Err(other)) => Err(down("").with_source(other)),
+        Err(_) => Err(down(&format!(" within {} ms", limit.as_millis()))),
+    }
+}
+
+impl Core {
+    /// The session, connected as far as is known.
+    ///
+    /// # Errors
+    /// Nothing was sent: soon after the servers were found to be away, and 2 s after a silence.
+    pub(super) async fn session(&self) -> Result<Arc<Session>, BackendError> {
+        let mut link = self.link.subscribe();
+        let wait = async {
+            loop {
+                let now = link.borrow_and_update().clone();
+                match now {
+                    Link::Live(session) if session.is_connected() => return Ok(session),
+                    Link::Live(session) if !session.is_over() => {
+                        let mut states = session.client.state_watcher();
+                        if session.is_connected() || session.is_over() {
+                            continue;
+                        }
+                        drop(session);
+                        if tokio::time::timeout(RECONNECT, states.changed()).await.is_err() {
+                            return Err(away("the connection to ZooKeeper is lost and isn't back yet"));
+                        }
+                    }
+                    Link::Down(error) => return Err(error),
+                    Link::Opening | Link::Live(_) => {
+                        if link.changed().await.is_err() {
+                            return Err(away("the store was closed"));
+                        }
+                    }
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, wait)
+            .await
+            .unwrap_or_else(|_| Err(away("no ZooKeeper server has given a session yet")))
+    }
+
+    /// The same, if it is still this one.
+    pub(super) async fn same_session(&self, id: i64) -> Result<Option<Arc<Session>>, BackendError> {
+        if matches!(&*self.link.borrow(), Link::Live(session) if session.id == id && !session.is_over()) {
+            return self.session().await.map(|session| (session.id == id).then_some(session));
+        }
+        Ok(None)
+    }
+
+    /// The session at this moment, if its connection stands.
+    pub(super) fn connected(&self) -> Option<Arc<Session>> {
+        match &*self.link.borrow() {
+            Link::Live(session) if session.is_connected() => Some(session.clone()),
+            _ => None,
+        }
+    }
+
+    /// The length of the session by now.
+    pub(super) fn granted_timeout(&self) -> Option<Duration> {
+        match &*self.link.borrow() {
+            Link::Live(session) => Some(session.timeout),
+            _ => None,
+        }
+    }
+}
+
+fn away(text: &str) -> BackendError {
+    BackendError::refused(BackendErrorKind::Unavailable, text)
+}
+
+/// For tasks that mustn't keep the store alive.
+pub(super) type WeakCore = Weak<Core>;

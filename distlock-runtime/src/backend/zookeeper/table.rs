@@ -1,0 +1,364 @@
+//! What this process holds and waits for, and until when: a lease that isn't renewed lapses here, though the session lives.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+use super::names::Place;
+use crate::backend::{AcquireRequest, BackendError, BackendErrorKind, Blocked, LeaseHandle};
+use crate::clock::Moment;
+use crate::key::LockKey;
+use crate::token::OwnerToken;
+
+/// How long a waiter that doesn't ask again keeps its place.
+pub(super) const LIVE: Duration = Duration::from_secs(10);
+/// How long a cancelled acquisition is remembered beyond its ttl: it may still be asked for in the meantime.
+const LATE: Duration = Duration::from_secs(120);
+/// A waiter that is told when its turn comes looks for itself so often.
+const LOOK: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    entries: HashMap<OwnerToken, Entry>,
+    /// When each of them lapses.
+    agenda: BTreeSet<(Moment, OwnerToken)>,
+    cancelled: HashMap<OwnerToken, Moment>,
+    /// How many were left after the last sweep of those.
+    swept_to: usize,
+    /// Nodes that stay for a while after their holder (`hold_at_least`), by the moment when they go.
+    kept: BTreeSet<(Moment, String)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) key: LockKey,
+    /// The session that it was asked in.
+    pub(super) session: i64,
+    pub(super) stage: Stage,
+    /// Where it stands, once that is known.
+    pub(super) node: Option<Node>,
+    expires: Moment,
+    bell: Arc<Notify>,
+    watch: Option<Watch>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// A node may have been asked for.
+    Asked,
+    Waiting,
+    Held {
+        token: u64,
+    },
+    /// Given back, or lapsed: the node must go.
+    Leaving,
+}
+
+/// A node of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Node {
+    /// The lock's node.
+    pub(super) lock: String,
+    pub(super) place: Place,
+    pub(super) czxid: u64,
+    /// The servers' time of its creation, in milliseconds.
+    pub(super) ctime: i64,
+    /// When its creation was confirmed.
+    pub(super) made: Moment,
+}
+
+impl Node {
+    pub(super) fn path(&self) -> String {
+        format!("{}/{}", self.lock, self.place.name)
+    }
+}
+
+/// Somebody tells when another look is worth it.
+#[derive(Debug)]
+struct Watch {
+    task: AbortHandle,
+    blocked: Blocked,
+    looked: Moment,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What is known of an acquisition when it is asked for.
+#[derive(Debug)]
+pub(super) enum Known {
+    Nothing,
+    /// A node may be there.
+    Asked,
+    Waiting(Node),
+    /// The same, and nothing can have changed since the last look.
+    Told(Blocked),
+    Held(Node, u64),
+}
+
+/// What lapsed.
+#[derive(Debug)]
+pub(super) struct Lapsed {
+    pub(super) owner: OwnerToken,
+    pub(super) key: LockKey,
+}
+
+pub(super) fn cancelled() -> BackendError {
+    BackendError::refused(
+        BackendErrorKind::Unavailable,
+        "this acquisition was cancelled before; acquire anew",
+    )
+}
+
+impl Table {
+    pub(super) fn known(
+        &mut self,
+        request: &AcquireRequest,
+        session: i64,
+        now: Moment,
+    ) -> Result<Known, BackendError> {
+        self.refuse_cancelled(request.owner)?;
+        let Some(entry) = self.entries.get(&request.owner) else { return Ok(Known::Nothing) };
+        let old = entry.session != session;
+        match (entry.stage, &entry.node) {
+            // What a session made went with it.
+            _ if old => {
+                self.remove(request.owner);
+                Ok(Known::Nothing)
+            }
+            (Stage::Held { token }, Some(node)) => Ok(Known::Held(node.clone(), token)),
+            (Stage::Waiting, Some(node)) => {
+                let told = entry
+                    .watch
+                    .as_ref()
+                    .filter(|watch| request.queue && !watch.task.is_finished() && watch.looked + LOOK > now);
+                let known = match told {
+                    Some(watch) => Known::Told(watch.blocked.clone()),
+                    None => Known::Waiting(node.clone()),
+                };
+                self.expire_at(request.owner, now + LIVE);
+                Ok(known)
+            }
+            (Stage::Leaving, _) => Err(BackendError::refused(
+                BackendErrorKind::Unavailable,
+                "the lease has lapsed and is being given back",
+            )),
+            _ => Ok(Known::Asked),
+        }
+    }
+
+    /// A node is about to be asked for.
+    pub(super) fn ask(
+        &mut self,
+        request: &AcquireRequest,
+        session: i64,
+        now: Moment,
+    ) -> Result<(), BackendError> {
+        self.refuse_cancelled(request.owner)?;
+        self.remove(request.owner);
+        self.entries.insert(
+            request.owner,
+            Entry {
+                key: request.key.clone(),
+                session,
+                stage: Stage::Asked,
+                node: None,
+                expires: Moment::NEVER,
+                bell: Arc::default(),
+                watch: None,
+            },
+        );
+        self.expire_at(request.owner, now + LIVE);
+        Ok(())
+    }
+
+    /// It stands there. False if it was cancelled meanwhile.
+    pub(super) fn placed(&mut self, owner: OwnerToken, node: &Node, now: Moment) -> bool {
+        let Some(entry) = self.entries.get_mut(&owner).filter(|entry| entry.stage != Stage::Leaving) else {
+            return false;
+        };
+        entry.node = Some(node.clone());
+        if entry.stage == Stage::Asked {
+            entry.stage = Stage::Waiting;
+        }
+        self.expire_at(owner, now + LIVE);
+        true
+    }
+
+    /// It holds the lock, for at least `ttl`. False if it was cancelled or lapsed meanwhile.
+    pub(super) fn held(&mut self, owner: OwnerToken, token: u64, ttl: Duration, now: Moment) -> bool {
+        let Some(entry) = self.entries.get_mut(&owner) else { return false };
+        let until = match entry.stage {
+            Stage::Leaving | Stage::Asked => return false,
+            Stage::Held { .. } => entry.expires.max(now + ttl),
+            Stage::Waiting => now + ttl,
+        };
+        entry.stage = Stage::Held { token };
+        entry.watch = None;
+        self.expire_at(owner, until);
+        true
+    }
+
+    /// The node of a hold that may be renewed.
+    pub(super) fn renewable(&self, lease: &LeaseHandle, session: i64) -> Option<Node> {
+        let entry = self.entries.get(&lease.owner)?;
+        let holds =
+            matches!(entry.stage, Stage::Held { .. }) && entry.session == session && entry.key == lease.key;
+        entry.node.clone().filter(|_| holds)
+    }
+
+    /// A renewal found the node. False if the lease lapsed meanwhile.
+    pub(super) fn renewed(&mut self, owner: OwnerToken, ttl: Duration, now: Moment) -> bool {
+        match self.entries.get(&owner) {
+            Some(entry) if matches!(entry.stage, Stage::Held { .. }) => {
+                let until = entry.expires.max(now + ttl);
+                self.expire_at(owner, until);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The lease is given back: nothing renews it any more. Its session and node, if there is something to give back.
+    pub(super) fn leave(&mut self, lease: &LeaseHandle) -> Option<(i64, Node)> {
+        let entry = self.entries.get_mut(&lease.owner).filter(|entry| entry.key == lease.key)?;
+        let (Stage::Held { .. } | Stage::Leaving) = entry.stage else { return None };
+        entry.stage = Stage::Leaving;
+        entry.watch = None;
+        Some((entry.session, entry.node.clone()?))
+    }
+
+    /// The acquisition is undone, and refused if it is asked for again. What was known of it.
+    pub(super) fn cancel(&mut self, request: &AcquireRequest, now: Moment) -> Option<(i64, Option<Node>)> {
+        self.forget_cancelled(now);
+        self.cancelled.insert(request.owner, now + request.ttl.as_duration() + LATE);
+        let entry = self.entries.get_mut(&request.owner)?;
+        entry.stage = Stage::Leaving;
+        entry.watch = None;
+        Some((entry.session, entry.node.clone()))
+    }
+
+    pub(super) fn remove(&mut self, owner: OwnerToken) {
+        if let Some(entry) = self.entries.remove(&owner) {
+            self.agenda.remove(&(entry.expires, owner));
+            entry.bell.notify_one();
+        }
+    }
+
+    pub(super) fn get(&self, owner: OwnerToken) -> Option<&Entry> {
+        self.entries.get(&owner)
+    }
+
+    /// How long a hold of this process still runs.
+    pub(super) fn remaining(&self, owner: OwnerToken, now: Moment) -> Option<Duration> {
+        let entry = self.entries.get(&owner)?;
+        matches!(entry.stage, Stage::Held { .. }).then(|| entry.expires.since(now))
+    }
+
+    pub(super) fn bell(&mut self, owner: OwnerToken, now: Moment) -> Option<Arc<Notify>> {
+        let entry = self.entries.get(&owner).filter(|entry| entry.stage == Stage::Waiting)?;
+        let bell = entry.bell.clone();
+        self.expire_at(owner, now + LIVE);
+        Some(bell)
+    }
+
+    pub(super) fn ring(&mut self, owner: OwnerToken) {
+        if let Some(entry) = self.entries.get_mut(&owner) {
+            entry.watch = None;
+            entry.bell.notify_one();
+        }
+    }
+
+    /// `task` rings the bell when another look is worth it.
+    pub(super) fn watched(
+        &mut self,
+        owner: OwnerToken,
+        task: AbortHandle,
+        blocked: &Blocked,
+        looked: Moment,
+    ) {
+        let watch = Watch { task, blocked: blocked.clone(), looked };
+        if let Some(entry) = self.entries.get_mut(&owner).filter(|entry| entry.stage == Stage::Waiting) {
+            entry.watch = Some(watch);
+        }
+    }
+
+    /// Everything that a session had is gone; those who wait are told.
+    pub(super) fn session_ended(&mut self, session: i64) {
+        let gone: Vec<_> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.session == session)
+            .map(|(owner, _)| *owner)
+            .collect();
+        for owner in gone {
+            self.remove(owner);
+        }
+    }
+
+    pub(super) fn keep(&mut self, path: String, until: Moment) {
+        self.kept.insert((until, path));
+    }
+
+    /// How long a node is kept that this process keeps.
+    pub(super) fn kept_for(&self, path: &str, now: Moment) -> Option<Duration> {
+        self.kept.iter().find(|(_, kept)| kept == path).map(|(until, _)| until.since(now))
+    }
+
+    /// When something lapses next.
+    pub(super) fn next(&self) -> Moment {
+        let lease = self.agenda.first().map_or(Moment::NEVER, |(moment, _)| *moment);
+        let kept = self.kept.first().map_or(Moment::NEVER, |(moment, _)| *moment);
+        lease.min(kept)
+    }
+
+    /// What has lapsed, and which kept nodes may go. From here on nothing renews them.
+    pub(super) fn lapse(&mut self, now: Moment) -> (Vec<Lapsed>, Vec<String>) {
+        let mut lapsed = Vec::new();
+        while let Some((moment, owner)) = self.agenda.first().copied()
+            && moment <= now
+        {
+            self.agenda.pop_first();
+            if let Some(entry) = self.entries.get_mut(&owner) {
+                entry.stage = Stage::Leaving;
+                entry.watch = None;
+                entry.expires = Moment::NEVER;
+                lapsed.push(Lapsed { owner, key: entry.key.clone() });
+            }
+        }
+        let mut kept = Vec::new();
+        while self.kept.first().is_some_and(|(moment, _)| *moment <= now) {
+            kept.extend(self.kept.pop_first().map(|(_, path)| path));
+        }
+        (lapsed, kept)
+    }
+
+    fn refuse_cancelled(&self, owner: OwnerToken) -> Result<(), BackendError> {
+        if self.cancelled.contains_key(&owner) { Err(cancelled()) } else { Ok(()) }
+    }
+
+    /// Whenever there are twice as many.
+    fn forget_cancelled(&mut self, now: Moment) {
+        if self.cancelled.len() >= 1_024.max(2 * self.swept_to) {
+            self.cancelled.retain(|_, until| *until > now);
+            self.swept_to = self.cancelled.len();
+        }
+    }
+
+    fn expire_at(&mut self, owner: OwnerToken, moment: Moment) {
+        if let Some(entry) = self.entries.get_mut(&owner) {
+            self.agenda.remove(&(entry.expires, owner));
+            entry.expires = moment;
+            self.agenda.insert((moment, owner));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,273 @@
+//! Real ZooKeeper servers: one, or three that vote.
+
+use std::{
+    env, fs,
+    fs::OpenOptions,
+    io::{Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use super::{child, port::PortLease};
+use crate::wait;
+
+/// How long a start may take: a virtual machine for Java on a busy machine, and an election.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// Where Debian puts the programs.
+const JARS: &str = "/usr/share/java";
+const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
+
+/// The length of a tick of all servers here: sessions may be as short as two of them.
+pub const TICK: Duration = Duration::from_millis(100);
+
+/// A real ZooKeeper server on a free loopback port. Dropping it kills the process and removes its folder.
+#[derive(Debug)]
+pub struct ZooKeeperServer {
+    port: PortLease,
+    peers: String,
+    id: usize,
+    child: Mutex<Option<Child>>,
+    folder: TempDir,
+}
+
+impl ZooKeeperServer {
+    /// Starts one server and waits until it answers.
+    ///
+    /// # Errors
+    /// When ZooKeeper or Java isn't installed (the message says how to get them), or when it isn't up within a minute (the
+    /// message has the end of its log).
+    pub fn start() -> anyhow::Result<Self> {
+        let server = Self::prepare(1, String::new(), PortLease::any()?)?;
+        server.restart()?;
+        Ok(server)
+    }
+
+    fn prepare(id: usize, peers: String, port: PortLease) -> anyhow::Result<Self> {
+        let folder =
+            tempfile::Builder::new().prefix("distlock-zookeeper-").tempdir().context("make a folder")?;
+        Ok(Self { port, peers, id, child: Mutex::new(None), folder })
+    }
+
+    /// `zookeeper://127.0.0.1:…`
+    pub fn url(&self) -> String {
+        format!("zookeeper://{}", self.address())
+    }
+
+    /// Host and port, as a proxy in front of the server wants it.
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port.number()).into()
+    }
+
+    /// The process id.
+    ///
+    /// # Errors
+    /// When the server has been killed.
+    pub fn pid(&self) -> anyhow::Result<u32> {
+        self.child().as_ref().map(Child::id).context("the server has been killed")
+    }
+
+    /// SIGSTOP.
+    ///
+    /// # Errors
+    /// When the server has been killed.
+    pub fn pause(&self) -> anyhow::Result<()> {
+        child::signal(self.pid()?, Signal::STOP)
+    }
+
+    /// SIGCONT.
+    ///
+    /// # Errors
+    /// When the server has been killed.
+    pub fn resume(&self) -> anyhow::Result<()> {
+        child::signal(self.pid()?, Signal::CONT)
+    }
+
+    /// SIGKILL, and waits until the process is gone. No error if it is gone already.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn kill(&self) -> anyhow::Result<()> {
+        match self.child().take() {
+            Some(mut child) => child::kill_and_wait(&mut child).context("kill zookeeper"),
+            None => Ok(()),
+        }
+    }
+
+    /// Starts again on the same port and data, after a SIGKILL if it still runs, and waits until it serves.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn restart(&self) -> anyhow::Result<()> {
+        self.launch()?;
+        self.wait_ready()
+    }
+
+    /// The answer to a four-letter word, such as `mntr`.
+    ///
+    /// # Errors
+    /// When there is none within two seconds.
+    pub fn ask(&self, word: &str) -> anyhow::Result<String> {
+        ask(self.address(), word)
+    }
+
+    /// One number of what `mntr` tells.
+    ///
+    /// # Errors
+    /// When the server doesn't tell it.
+    pub fn number(&self, name: &str) -> anyhow::Result<u64> {
+        let text = self.ask("mntr")?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        line.with_context(|| format!("no {name} in: {text}"))
+    }
+
+    fn launch(&self) -> anyhow::Result<()> {
+        self.kill()?;
+        let folder = self.folder.path();
+        let config = folder.join("zoo.cfg");
+        fs::create_dir_all(folder.join("data")).context("make the data folder")?;
+        fs::write(folder.join("data/myid"), self.id.to_string()).context("write myid")?;
+        fs::write(&config, settings(self.port.number(), &folder.join("data")) + &self.peers)
+            .context("write zoo.cfg")?;
+        let log = OpenOptions::new().create(true).append(true).open(self.log())?;
+        let mut command = child::mortal_command(java()?);
+        arguments(&mut command, &config)?;
+        command.current_dir(folder);
+        command.stdin(std::process::Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        *self.child() = Some(child::spawn(command).context("start zookeeper")?);
+        Ok(())
+    }
+
+    fn wait_ready(&self) -> anyhow::Result<()> {
+        let what = format!("an answer of ZooKeeper on port {}", self.port.number());
+        let answer = wait::until_blocking(&what, START_LIMIT, || {
+            if let Some(status) = self.child().as_mut().and_then(|child| child.try_wait().ok().flatten()) {
+                return Some(Err(status));
+            }
+            // Without a majority it says that it doesn't serve.
+            serves(self.address()).then_some(Ok(()))
+        });
+        let log = || fs::read_to_string(self.log()).unwrap_or_default();
+        match answer {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(status)) => bail!("zookeeper ended with {status}:\n{}", log()),
+            Err(late) => Err(late.context(log())),
+        }
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("server.log")
+    }
+
+    fn child(&self) -> MutexGuard<'_, Option<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for ZooKeeperServer {
+    fn drop(&mut self) {
+        // Nobody is left to tell; the kernel kills it with us at the latest.
+        let _ = self.kill();
+    }
+}
+
+/// Three servers that vote.
+#[derive(Debug)]
+pub struct ZooKeeperEnsemble {
+    /// The servers, in no order.
+    pub servers: [ZooKeeperServer; 3],
+    /// Their ports among themselves.
+    _ports: Vec<PortLease>,
+}
+
+impl ZooKeeperEnsemble {
+    /// Starts three and waits until all of them serve.
+    ///
+    /// # Errors
+    /// As [`ZooKeeperServer::start`].
+    pub fn start() -> anyhow::Result<Self> {
+        let ports = (0..6).map(|_| PortLease::any()).collect::<anyhow::Result<Vec<_>>>()?;
+        let mut peers = String::from("initLimit=50\nsyncLimit=20\n");
+        for (id, pair) in (1..).zip(ports.chunks(2)) {
+            peers += &format!("server.{id}=127.0.0.1:{}:{}\n", pair[0].number(), pair[1].number());
+        }
+        let prepare = |id| ZooKeeperServer::prepare(id, peers.clone(), PortLease::any()?);
+        let servers = [prepare(1)?, prepare(2)?, prepare(3)?];
+        servers.iter().try_for_each(ZooKeeperServer::launch)?;
+        servers.iter().try_for_each(ZooKeeperServer::wait_ready)?;
+        Ok(Self { servers, _ports: ports })
+    }
+
+    /// `zookeeper://…` with all three.
+    pub fn url(&self) -> String {
+        let places: Vec<_> = self.servers.iter().map(|server| server.address().to_string()).collect();
+        format!("zookeeper://{}", places.join(","))
+    }
+
+    /// Which of them leads.
+    ///
+    /// # Errors
+    /// When none does within half a minute.
+    pub fn leader(&self) -> anyhow::Result<usize> {
+        wait::until_blocking("a leader", Duration::from_secs(30), || {
+            self.servers.iter().position(|server| {
+                server.ask("mntr").is_ok_and(|text| text.contains("zk_server_state\tleader"))
+            })
+        })
+    }
+}
+
+/// Whether a server at this address serves clients.
+pub(super) fn serves(address: SocketAddr) -> bool {
+    ask(address, "mntr").is_ok_and(|text| text.contains("zk_server_state"))
+}
+
+fn ask(address: SocketAddr, word: &str) -> anyhow::Result<String> {
+    let limit = Duration::from_secs(2);
+    let mut stream = TcpStream::connect_timeout(&address, limit)?;
+    stream.set_read_timeout(Some(limit))?;
+    stream.write_all(word.as_bytes())?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+pub(super) fn settings(port: u16, data: &Path) -> String {
+    format!(
+        "tickTime={}\ndataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\nminSessionTimeout=200\n\
+         maxSessionTimeout=100000000\nadmin.enableServer=false\n4lw.commands.whitelist=*\n",
+        TICK.as_millis(),
+        data.display()
+    )
+}
+
+/// Small and soon up; nothing is forced to disk, for no test cuts the power.
+pub(super) fn arguments(command: &mut Command, config: &Path) -> anyhow::Result<()> {
+    let jars = env::var("DISTLOCK_ZOOKEEPER_CLASSPATH")
+        .unwrap_or_else(|_| format!("{JARS}/zookeeper.jar:{JARS}/slf4j-nop.jar"));
+    if env::var_os("DISTLOCK_ZOOKEEPER_CLASSPATH").is_none()
+        && !Path::new(JARS).join("zookeeper.jar").is_file()
+    {
+        bail!(
+            "ZooKeeper isn't installed; run `apt-get install -y zookeeper` (or ./scripts/test, which does)"
+        );
+    }
+    command.args(["-Xmx128m", "-Xshare:auto", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
+    command.args([
+        "-Dzookeeper.forceSync=no",
+        "-Dzookeeper.preAllocSize=1024",
+        "-Dznode.container.checkIntervalMs=1000",
+    ]);
+    command.args(["-cp", &jars, MAIN]).arg(config);
+    Ok(())
+}
+
+pub(super) fn java() -> anyhow::Result<PathBuf> {
+    child::find_program("java", "default-jre-headless")
+}

@@ -79,12 +79,12 @@ async fn a_minority_may_forget_the_lock() {
 }
 
 /// Grants on changing majorities, with nodes killed and started again: tokens only ever grow. The control, the largest token of
-/// each quorum without the write-back, is caught by the model in `backend::redlock::ballot`; twelve rounds are too few to be sure of it
+/// each quorum without the write-back, is caught by the model in `backend::redlock::ballot`; eight rounds are too few to be sure of it
 /// here. `scripts/soak` has 20 000 grants, and the control.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_tokens_grow_over_changing_majorities() {
     let figures = changing_majorities::grants(60).await;
-    assert!(figures.kills == 12 && figures.pauses == 12, "{figures}");
+    assert!(figures.kills == 8 && figures.pauses == 8, "{figures}");
 }
 
 /// A node that restarted has no vote for `restart_delay`: it may have forgotten a lock.

@@ -32,6 +32,16 @@ impl RedisServer {
             .context("connect as admin")
     }
 
+    /// Whether it follows another server. A server that changes its role drops its connections, this question's too.
+    ///
+    /// # Errors
+    /// When the server doesn't answer.
+    pub async fn is_replica(&self) -> anyhow::Result<bool> {
+        let role: Vec<redis::Value> = redis::cmd("ROLE").query_async(&mut self.admin().await?).await?;
+        let name = role.into_iter().next().context("ROLE gave nothing")?;
+        Ok(redis::from_redis_value::<String>(name)? == "slave")
+    }
+
     /// Whether database 0 has this key.
     ///
     /// # Errors

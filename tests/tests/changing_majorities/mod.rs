@@ -7,7 +7,7 @@ use distlock_tests::server::RedlockNodes;
 use redis::aio::MultiplexedConnection;
 
 /// The nodes change their places after so many grants.
-const ROUND: u64 = 5;
+const ROUND: u64 = 8;
 
 /// What became of all the grants.
 pub(crate) struct Figures {

@@ -9,9 +9,9 @@ use std::{
 };
 
 use distlock::{ErrorKind, Fault, Promise};
-use distlock_tests::{history::History, load::work, procs::Worker, server::ClusterGroup};
+use distlock_tests::{load::work, server::ClusterGroup};
 
-use super::{LIMIT, LOCKS, SECOND, manager, now, spread::channels, until};
+use super::{SECOND, contest::Contest, manager, now, spread::channels, until};
 
 /// A lock that its replica has outlives its primary, and work goes on by itself on all servers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -63,40 +63,13 @@ async fn fault_a_replicated_lock_outlives_its_primary_under_load() {
 #[tokio::test]
 async fn procs_a_primary_that_is_killed_under_load_lets_nobody_overlap() {
     let group = ClusterGroup::start();
-    let url = group.url("");
-    let args = ["--url", &url, "--keys", "6", "--tasks", "4", "--ttl-ms", "900", "--hold-ms", "20"];
-    let start = || Worker::spawn(LOCKS, args.iter().chain(&["--time-ms", "600000", "contend"])).unwrap();
-    let workers: Vec<Worker> = (0..3).map(|_| start()).collect();
-    for worker in &workers {
-        let hold = worker.wait_line("a hold", LIMIT, |line| line.starts_with("hold ").then_some(()));
-        hold.await.unwrap();
-    }
+    let contest = Contest::start(&group, 6).await;
     let victim = group.server_of("distlock:key-0", None).unwrap();
     group.servers()[victim].kill().unwrap();
     group.failed_over(victim).await;
-    for worker in &workers {
-        let before = worker.lines().len();
-        until("work goes on with the lock that had its server killed", async || {
-            let holds = worker.lines()[before..]
-                .iter()
-                .filter(|line| line.starts_with("hold ") && line.contains(" key-0 "))
-                .count();
-            holds > 5
-        })
-        .await;
-    }
-    let mut history = History::new();
-    for worker in &workers {
-        worker.kill().unwrap();
-        worker.wait_exit(LIMIT).await.unwrap();
-        let lines = worker.lines();
-        for error in lines.iter().filter_map(|line| line.strip_prefix("error ")) {
-            let known = ["LOCK_TIMEOUT", "CONNECTION", "CLOCK_DRIFT", "UNLOCK_FAILED"];
-            assert!(known.iter().any(|code| error.starts_with(code)), "{error}");
-        }
-        history.read(lines);
-    }
-    let verdict = history.check();
+    // Also with the lock that had its server killed.
+    contest.goes_on(" key-0 ", 5).await;
+    let verdict = contest.end().await;
     println!("{verdict}");
     verdict.assert_clean(200);
 }
@@ -154,10 +127,7 @@ async fn fault_a_primary_that_stops_is_left_and_may_come_back() {
     guard.check().unwrap();
     group.servers()[0].resume().unwrap();
     until("the old primary follows the new one", async || {
-        // A server that changes its role drops its connections.
-        let Ok(mut admin) = group.servers()[0].admin().await else { return false };
-        let role = redis::cmd("ROLE").query_async::<redis::Value>(&mut admin).await;
-        role.is_ok_and(|role| format!("{role:?}").contains("slave"))
+        group.servers()[0].is_replica().await.is_ok_and(|replica| replica)
     })
     .await;
     other.unwrap().release().await.unwrap();

@@ -11,6 +11,7 @@
 //! | `faults` | commands and replies that are lost on their way |
 //! | `takeover` | what a replica that takes over hasn't heard of |
 
+mod contest;
 mod failover;
 mod faults;
 mod kinds;

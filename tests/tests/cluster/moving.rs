@@ -4,13 +4,11 @@ use std::time::Duration;
 
 use distlock::ErrorKind;
 use distlock_tests::{
-    history::History,
-    procs::Worker,
     server::{ClusterGroup, RedisServer},
     wait::Deadline,
 };
 
-use super::{LIMIT, LOCKS, SECOND, manager, now, until};
+use super::{LIMIT, SECOND, contest::Contest, manager, now, until};
 
 /// How often this server has answered with such an error.
 async fn errors(server: &RedisServer, code: &str) -> u64 {
@@ -25,14 +23,7 @@ async fn errors(server: &RedisServer, code: &str) -> u64 {
 #[tokio::test]
 async fn procs_slots_that_move_under_load_let_nobody_overlap() {
     let group = ClusterGroup::start_with(3, 0, Default::default());
-    let url = group.url("");
-    let args = ["--url", &url, "--keys", "3", "--tasks", "4", "--ttl-ms", "900", "--hold-ms", "20"];
-    let start = || Worker::spawn(LOCKS, args.iter().chain(&["--time-ms", "600000", "contend"])).unwrap();
-    let workers: Vec<Worker> = (0..3).map(|_| start()).collect();
-    for worker in &workers {
-        let hold = worker.wait_line("a hold", LIMIT, |line| line.starts_with("hold ").then_some(()));
-        hold.await.unwrap();
-    }
+    let contest = Contest::start(&group, 3).await;
     let slots: Vec<u16> = (0..3).map(|n| group.slot_of(0, &format!("distlock:key-{n}")).unwrap()).collect();
     let end = Deadline::after(6 * SECOND);
     let mut moves = 0;
@@ -47,25 +38,8 @@ async fn procs_slots_that_move_under_load_let_nobody_overlap() {
     }
     assert!(moves >= 10, "{moves} moves");
     // Each process goes on where its locks are now.
-    for worker in &workers {
-        let before = worker.lines().len();
-        until("work goes on", async || {
-            worker.lines()[before..].iter().filter(|line| line.starts_with("hold ")).count() > 20
-        })
-        .await;
-    }
-    let mut history = History::new();
-    for worker in &workers {
-        worker.kill().unwrap();
-        worker.wait_exit(LIMIT).await.unwrap();
-        let lines = worker.lines();
-        for error in lines.iter().filter_map(|line| line.strip_prefix("error ")) {
-            let known = ["LOCK_TIMEOUT", "CONNECTION", "CLOCK_DRIFT", "UNLOCK_FAILED"];
-            assert!(known.iter().any(|code| error.starts_with(code)), "{error}");
-        }
-        history.read(lines);
-    }
-    let verdict = history.check();
+    contest.goes_on(" key-", 20).await;
+    let verdict = contest.end().await;
     println!("{moves} moves, {verdict}");
     verdict.assert_clean(200);
     let mut redirected = 0;

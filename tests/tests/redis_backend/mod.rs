@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use distlock_runtime::{
     Clock, LockKey, OwnerToken, Ttl,
     backend::{
-        AcquireRequest, Attempt, Backend, Blocked, Grant, LeaseHandle, Mode,
+        AcquireRequest, Attempt, Backend, BackendErrorKind, Blocked, Grant, LeaseHandle, Mode,
         redis::{RedisBackend, RedisOptions},
     },
 };
@@ -40,6 +40,22 @@ impl Bench {
     /// Another manager on the same server.
     pub fn other(&self) -> Arc<RedisBackend> {
         open(&self.server.url())
+    }
+
+    /// Makes the one counter of tokens something that none can be drawn from, in each way; what becomes of it is for `check` to see, with what
+    /// an attempt must say. The counter is lost in the end.
+    pub async fn break_the_counter(&self, check: impl AsyncFn(&str, BackendErrorKind)) {
+        let counter = self.ask::<Vec<String>>("KEYS distlock!*!f").await.remove(0);
+        for (value, kind) in [
+            (format!("HSET {counter} a b"), BackendErrorKind::KeyConflict),
+            (format!("SET {counter} text"), BackendErrorKind::Script),
+            (format!("SET {counter} 9100000000000000"), BackendErrorKind::Script),
+        ] {
+            let _: i64 = self.ask(&format!("DEL {counter}")).await;
+            let _: redis::Value = self.ask(&value).await;
+            check(&value, kind).await;
+        }
+        let _: i64 = self.ask(&format!("DEL {counter}")).await;
     }
 
     /// A command sent as administrator, its words split at blanks.

@@ -114,3 +114,38 @@ pub fn paused(builder: ManagerBuilder) -> LockManager {
 pub fn paused_on(backend: Arc<dyn Backend>, builder: ManagerBuilder) -> LockManager {
     builder.paused().launch(backend).expect("nothing to connect to, and the ttl is in its bounds")
 }
+
+#[cfg(test)]
+mod tests {
+    /// The calls of a trait or of its implementation.
+    fn calls<'a>(source: &'a str, head: &str) -> Vec<&'a str> {
+        let block =
+            source.split_once(head).expect("the head is there").1.split("\n}").next().unwrap_or_default();
+        let heads = block.lines().filter_map(|line| line.strip_prefix("    "));
+        let names =
+            heads.filter_map(|line| line.trim_start_matches("async ").strip_prefix("fn ")?.split('(').next());
+        names.collect()
+    }
+
+    /// A call that a wrapper forgets would take the trait's default instead of the store's answer.
+    #[test]
+    fn wrappers_forward_every_call() {
+        let trait_calls = calls(include_str!("../backend/mod.rs"), "pub trait Backend:");
+        assert!(trait_calls.len() > 15 && trait_calls.contains(&"convert"), "{trait_calls:?}");
+        for (source, head, exceptions) in [
+            // A release is met by a fault when the engine sends it.
+            (include_str!("faulty/locks.rs"), "impl Backend for Faulty", &["post_release"][..]),
+            (include_str!("conformance/traced.rs"), "impl Backend for Handle", &[]),
+        ] {
+            let forwarded = calls(source, head);
+            let forgotten: Vec<_> = trait_calls
+                .iter()
+                .filter(|call| !forwarded.contains(call) && !exceptions.contains(call))
+                .collect();
+            assert!(forgotten.is_empty(), "{head}: {forgotten:?}");
+        }
+        let records = calls(include_str!("../backend/record/mod.rs"), "pub trait RecordStore:");
+        let forwarded = calls(include_str!("faulty/records.rs"), "impl RecordStore for Faulty");
+        assert!(records.len() > 8 && records.iter().all(|call| forwarded.contains(call)), "{records:?}");
+    }
+}

@@ -49,12 +49,58 @@ const NEEDS: &[(Capability, &[&str])] = &[
     ),
 ];
 
+/// Rooms that judge single calls: where a call's outcome may be lost, there is nothing to judge.
+const SINGLE_CALLS: &[&str] = &[
+    "attempts",
+    "queue",
+    "leases",
+    "tokens",
+    "admin",
+    "holders",
+    "records",
+    "inventory",
+    "quota",
+    "settlement",
+    "owners",
+    "latches",
+    "circles",
+];
+
+/// Other cases that do so: they try once, look at what a release said, or at what a wait said in the end.
+const SINGLE_CALLS_TOO: &[&str] = &[
+    "a_single_try_says_busy_and_by_whom",
+    "a_wait_ends_with_its_budget",
+    "a_task_behind_another_is_told_who_holds",
+    "a_waiter_gets_the_lock_when_it_is_released",
+    "two_processes_take_turns_without_overlap",
+    "the_last_guard_of_a_hold_releases_it",
+    "a_held_lock_stays_held",
+    "a_guard_may_be_dropped_anywhere",
+    "hold_at_least_keeps_the_lock_taken",
+    "a_shutdown_keeps_what_must_be_held",
+    "fair_waiters_are_served_in_order_of_arrival",
+    "readers_share_and_a_writer_excludes",
+    "permits_never_exceed_the_limit",
+    "a_heavy_hold_is_not_passed_by",
+    "limits_are_changed_on_purpose_only",
+    "two_kinds_on_one_key_are_a_conflict",
+    "several_locks_come_all_or_not_at_all",
+    "several_are_taken_in_one_step_or_none",
+    "several_wait_together_within_one_budget",
+    "several_are_held_and_released_like_single_ones",
+    "a_foreign_value_is_a_key_conflict",
+];
+
 /// Whether the store does what this case is about, by its own [`guarantees`](crate::backend::Backend::guarantees). If it doesn't,
 /// it must say `UNSUPPORTED` when it is asked for it, which is checked instead.
 ///
 /// # Panics
 /// When it doesn't refuse.
 pub async fn concerns(store: &impl Store, room: &str, case: &str) -> bool {
+    let judges_calls = SINGLE_CALLS.contains(&room) || SINGLE_CALLS_TOO.contains(&case);
+    if judges_calls && !store.tells_every_outcome() {
+        return false;
+    }
     let by_room = ROOMS.iter().find(|(_, needs)| *needs == room).map(|(capability, _)| capability);
     let by_case = || NEEDS.iter().find(|(_, cases)| cases.contains(&case)).map(|(capability, _)| capability);
     let Some(capability) = by_room.or_else(by_case) else { return true };

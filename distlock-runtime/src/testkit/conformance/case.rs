@@ -4,6 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::rules::rule;
 use super::{Store, concerns, run_case};
@@ -91,6 +92,24 @@ impl Case {
         let outcome = std::thread::scope(|scope| scope.spawn(|| run_case(self.name, open)).join());
         outcome.map_err(|panic| Shortfall { case: self, what: text_of(&*panic) })
     }
+}
+
+/// Runs every case, `at_once` of them at a time, each on a thread and with a store of its own: for those who would rather have one test
+/// than one a case, as when a server is shared. Blocks until all are over.
+#[must_use]
+pub fn check_all<S: Store + 'static>(at_once: usize, open: impl AsyncFn() -> S + Sync) -> Vec<Shortfall> {
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        let mine = std::iter::from_fn(|| CASES.get(next.fetch_add(1, Ordering::Relaxed)));
+        mine.filter_map(|case| case.check(async || open().await).err()).collect::<Vec<_>>()
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..at_once.max(1)).map(|_| scope.spawn(worker)).collect();
+        workers
+            .into_iter()
+            .flat_map(|worker| worker.join().expect("cases panic on threads of their own"))
+            .collect()
+    })
 }
 
 impl Case {

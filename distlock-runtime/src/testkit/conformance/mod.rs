@@ -53,6 +53,7 @@ mod latches;
 mod leases;
 mod loss;
 mod managers;
+mod over_faults;
 mod owners;
 mod queue;
 mod quota;
@@ -75,7 +76,8 @@ use crate::backend::Backend;
 use crate::key::LockKey;
 
 pub use capabilities::concerns;
-pub use case::{Case, Shortfall};
+pub use case::{Case, Shortfall, check_all};
+pub use over_faults::{OverFaults, Trouble};
 #[doc(hidden)]
 pub use runner::run_case;
 pub use runner::{conformance, run};
@@ -100,6 +102,12 @@ pub trait Store: Send + Sync {
 
     /// Whether the store has count-down latches.
     fn has_latches(&self) -> bool {
+        true
+    }
+
+    /// Whether the outcome of every call reaches its caller. Where it may not (see [`OverFaults`]), the cases that judge single calls are
+    /// left out.
+    fn tells_every_outcome(&self) -> bool {
         true
     }
 
@@ -133,6 +141,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn has_latches(&self) -> bool {
         (**self).has_latches()
+    }
+
+    fn tells_every_outcome(&self) -> bool {
+        (**self).tells_every_outcome()
     }
 
     async fn put_foreign_value(&self, key: &LockKey) -> bool {

@@ -90,6 +90,10 @@ impl<S: Store> Store for Traced<S> {
         self.store.has_latches()
     }
 
+    fn tells_every_outcome(&self) -> bool {
+        self.store.tells_every_outcome()
+    }
+
     async fn put_foreign_value(&self, key: &LockKey) -> bool {
         self.store.put_foreign_value(key).await
     }

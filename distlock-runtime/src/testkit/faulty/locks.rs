@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use super::{Call, Faulty, meet};
 use crate::backend::{
     AcquireRequest, Attempt, AttemptAll, Backend, BackendError, Blocked, Grant, Guarantees, HolderState,
-    LatchStore, LeaseHandle, LockState, RecordStore, Released, Renewal, Turn, WaitBoard, Warning,
+    LatchStore, LeaseHandle, LockState, Mode, RecordStore, Released, Renewal, Turn, WaitBoard, Warning,
 };
 use crate::clock::Moment;
 use crate::key::LockKey;
@@ -118,6 +118,24 @@ impl Backend for Faulty {
     async fn force_release(&self, key: &LockKey) -> Result<Option<HolderState>, BackendError> {
         let (inner, key) = (self.inner.clone(), key.clone());
         meet(self.script.meet(Call::ForceRelease), || async move { inner.force_release(&key).await }).await
+    }
+
+    async fn convert(&self, lease: &LeaseHandle, to: Mode) -> Result<Attempt, BackendError> {
+        let (inner, lease, before) = (self.inner.clone(), lease.clone(), self.clock.now());
+        meet(self.script.meet(Call::Convert), || async move {
+            match inner.convert(&lease, to).await? {
+                Attempt::Granted(grant) => {
+                    Ok(Attempt::Granted(Grant { sent: grant.sent.min(before), ..grant }))
+                }
+                other => Ok(other),
+            }
+        })
+        .await
+    }
+
+    async fn resize(&self, key: &LockKey, limit: u32) -> Result<bool, BackendError> {
+        let (inner, key) = (self.inner.clone(), key.clone());
+        meet(self.script.meet(Call::Resize), || async move { inner.resize(&key, limit).await }).await
     }
 
     async fn ping(&self) -> Result<(), BackendError> {

@@ -48,7 +48,12 @@ impl Faulty {
     /// A store that behaves until told otherwise. `clock` is that of the store underneath.
     #[must_use]
     pub fn new(inner: impl Backend, clock: Clock) -> Arc<Self> {
-        let inner: Arc<dyn Backend> = Arc::new(inner);
+        Self::over(Arc::new(inner), clock)
+    }
+
+    /// The same, over a store that is shared.
+    #[must_use]
+    pub fn over(inner: Arc<dyn Backend>, clock: Clock) -> Arc<Self> {
         let records = inner.clone().records();
         Arc::new(Self { inner, clock, records, script: Arc::default(), cancelled: Arc::default() })
     }
@@ -71,7 +76,12 @@ impl Faulty {
 
     /// From now on, every call of this kind that has no fault of its own meets this one.
     pub fn always(&self, call: Call, fault: Fault) {
-        self.script.always(call, fault);
+        self.script.every(call, 1, fault);
+    }
+
+    /// From now on, each `n`-th call of this kind that has no fault of its own meets this one; zero is none.
+    pub fn every(&self, call: Call, n: usize, fault: Fault) {
+        self.script.every(call, n, fault);
     }
 
     /// All calls pass from now on.

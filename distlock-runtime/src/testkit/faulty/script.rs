@@ -16,6 +16,8 @@ pub enum Call {
     Charge,
     /// [`RecordStore::claim`](crate::backend::RecordStore::claim)
     Claim,
+    /// [`Backend::convert`](crate::backend::Backend::convert)
+    Convert,
     /// [`Backend::force_release`](crate::backend::Backend::force_release)
     ForceRelease,
     /// [`Backend::inspect`](crate::backend::Backend::inspect)
@@ -38,6 +40,8 @@ pub enum Call {
     RenewClaims,
     /// [`RecordStore::reserve`](crate::backend::RecordStore::reserve)
     Reserve,
+    /// [`Backend::resize`](crate::backend::Backend::resize)
+    Resize,
     /// [`RecordStore::resolve`](crate::backend::RecordStore::resolve)
     Resolve,
     /// [`RecordStore::settle`](crate::backend::RecordStore::settle)
@@ -48,6 +52,33 @@ pub enum Call {
     Turn,
     /// [`RecordStore::withdraw`](crate::backend::RecordStore::withdraw)
     Withdraw,
+}
+
+impl Call {
+    /// Every kind.
+    pub const ALL: &'static [Self] = &[
+        Self::Cancel,
+        Self::Charge,
+        Self::Claim,
+        Self::Convert,
+        Self::ForceRelease,
+        Self::Inspect,
+        Self::List,
+        Self::ListRecords,
+        Self::LookUp,
+        Self::Ping,
+        Self::Purge,
+        Self::Release,
+        Self::Renew,
+        Self::RenewClaims,
+        Self::Reserve,
+        Self::Resize,
+        Self::Resolve,
+        Self::Settle,
+        Self::TryAcquire,
+        Self::Turn,
+        Self::Withdraw,
+    ];
 }
 
 /// What happens to a call.
@@ -80,7 +111,8 @@ pub(super) struct Script(Mutex<HashMap<Call, Part>>);
 struct Part {
     count: usize,
     next: VecDeque<Option<Fault>>,
-    always: Option<Fault>,
+    /// Each how manieth call that has none of its own meets this fault.
+    lasting: Option<(usize, Fault)>,
 }
 
 impl Script {
@@ -88,14 +120,14 @@ impl Script {
         self.parts().entry(call).or_default().next.push_back(fault);
     }
 
-    pub(super) fn always(&self, call: Call, fault: Fault) {
-        self.parts().entry(call).or_default().always = Some(fault);
+    pub(super) fn every(&self, call: Call, n: usize, fault: Fault) {
+        self.parts().entry(call).or_default().lasting = (n > 0).then_some((n, fault));
     }
 
     pub(super) fn clear(&self) {
         for part in self.parts().values_mut() {
             part.next.clear();
-            part.always = None;
+            part.lasting = None;
         }
     }
 
@@ -108,7 +140,8 @@ impl Script {
         let mut parts = self.parts();
         let part = parts.entry(call).or_default();
         part.count += 1;
-        part.next.pop_front().unwrap_or(part.always)
+        let lasting = || part.lasting.filter(|(n, _)| part.count.is_multiple_of(*n)).map(|(_, fault)| fault);
+        part.next.pop_front().unwrap_or_else(lasting)
     }
 
     fn parts(&self) -> MutexGuard<'_, HashMap<Call, Part>> {
@@ -124,7 +157,7 @@ mod tests {
     #[test]
     fn faults_come_in_order_then_the_lasting_one() {
         let script = Script::default();
-        script.always(Call::Renew, Fault::Hang);
+        script.every(Call::Renew, 1, Fault::Hang);
         script.push(Call::Renew, Some(Fault::LoseReply));
         script.push(Call::Renew, None);
         let met: Vec<_> = (0..3).map(|_| script.meet(Call::Renew)).collect();
@@ -132,5 +165,15 @@ mod tests {
         assert_eq!((script.count(Call::Renew), script.meet(Call::Release)), (3, None));
         script.clear();
         assert_eq!(script.meet(Call::Renew), None);
+    }
+
+    #[test]
+    fn each_third_call_meets_its_fault() {
+        let script = Script::default();
+        script.every(Call::Renew, 3, Fault::Hang);
+        let met: Vec<_> = (0..6).map(|_| script.meet(Call::Renew).is_some()).collect();
+        assert_eq!(met, [false, false, true, false, false, true]);
+        script.every(Call::Renew, 0, Fault::Hang);
+        assert!((0..6).all(|_| script.meet(Call::Renew).is_none()));
     }
 }

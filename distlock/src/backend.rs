@@ -4,6 +4,9 @@
 //! [`ManagerBuilder::backend`](crate::ManagerBuilder::backend). The guide's page on [writing a store](crate::guide::writing_a_store) has the
 //! contract; the conformance suite in `distlock::testkit` (feature `testkit`) says whether a store keeps it.
 
+#[cfg(feature = "etcd")]
+#[doc(inline)]
+pub use distlock_runtime::backend::etcd;
 #[cfg(feature = "postgres")]
 #[doc(inline)]
 pub use distlock_runtime::backend::postgres;

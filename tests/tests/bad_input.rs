@@ -42,7 +42,7 @@ async fn urls_that_are_wrong_say_what_is_wrong() {
         ("redis://localhost?ca=/no/such/file", &["ca"]),
         ("rediss://localhost?ca=/no/such/file", &["/no/such/file"]),
         ("rediss://localhost?cert=/no/such/file", &["key"]),
-        ("etcd://localhost", &["etcd"]),
+        ("etcd://localhost?ttl=1", &["\"ttl\"", "namespace"]),
         ("zookeeper://locks:hunter2@localhost?color=red", &["\"color\"", "known: acl, connect_timeout"]),
         ("zookeeper://locks:hunter2@localhost,", &["host"]),
         ("postgres://user:hunter2@localhost/db?color=red", &["color"]),

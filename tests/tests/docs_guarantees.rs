@@ -17,6 +17,7 @@ use distlock::{
     Fault, Guarantees, LockManager, Promise,
     backend::{
         Backend as _, Clock,
+        etcd::EtcdBackend,
         memory::MemoryBackend,
         postgres::PostgresBackend,
         redis::{RedisBackend, RedisOptions},
@@ -54,6 +55,7 @@ fn the_table_is_what_the_stores_say() {
         sentinel().guarantees(),
         cluster().guarantees(),
         redlock().guarantees(),
+        EtcdBackend::promises(),
         ZooKeeperBackend::promises(),
         PostgresBackend::promises(),
     ];
@@ -83,6 +85,7 @@ fn a_store_prints_its_column_of_the_table() {
         sentinel().guarantees(),
         cluster().guarantees(),
         redlock().guarantees(),
+        EtcdBackend::promises(),
         ZooKeeperBackend::promises(),
         PostgresBackend::promises(),
     ] {

@@ -4,6 +4,8 @@
 //! to the floors above. Every call that changes the store is safe to repeat with the same owner token.
 
 mod error;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 mod guarantees;
 mod latch;
 pub mod memory;

@@ -29,9 +29,9 @@ pub(super) fn open(url: &str, builder: &ManagerBuilder) -> Result<Opened, LockEr
         "memory" => memory(url, &label, builder),
         "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "redis+cluster" => redis(url, label, builder),
         "redlock" => redlock(url, label, builder),
+        "etcd" | "etcds" | "etcd+https" => etcd(url, label, builder),
         "zookeeper" => zookeeper(url, label, builder),
         "postgres" | "postgresql" => postgres(url, &label, builder),
-        "etcd" => Err(wrong(format!("this version has no {scheme}: store"), KNOWN)),
         _ if is_host_and_port(url) => {
             Err(wrong("the store's URL has no scheme".to_owned(), format!("write redis://{url}")))
         }
@@ -41,12 +41,12 @@ pub(super) fn open(url: &str, builder: &ManagerBuilder) -> Result<Opened, LockEr
         // What stands in front of the first colon may be a password: it isn't quoted.
         _ => Err(wrong(
             "the store's URL has no scheme".to_owned(),
-            "start it with memory:, redis://, rediss://, redis+unix://, redis+sentinel://, redis+cluster://, redlock://, zookeeper:// or postgres://",
+            "start it with memory:, redis://, rediss://, redis+unix://, redis+sentinel://, redis+cluster://, redlock://, etcd://, zookeeper:// or postgres://",
         )),
     }
 }
 
-const KNOWN: &str = "use memory:, redis://, rediss://, redis+unix://, redis+sentinel://, redis+cluster://, redlock://, zookeeper:// or postgres://";
+const KNOWN: &str = "use memory:, redis://, rediss://, redis+unix://, redis+sentinel://, redis+cluster://, redlock://, etcd://, zookeeper:// or postgres://";
 
 fn is_scheme(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
@@ -94,6 +94,23 @@ fn redlock(url: &str, label: String, builder: &ManagerBuilder) -> Result<Opened,
     }
     let backend = RedlockBackend::open(&options, builder.clock).map_err(failed)?;
     Ok(Opened { backend, label })
+}
+
+#[cfg(feature = "etcd")]
+fn etcd(url: &str, label: String, builder: &ManagerBuilder) -> Result<Opened, LockError> {
+    use crate::backend::etcd::{EtcdBackend, EtcdOptions};
+    let failed = |error: crate::backend::BackendError| error.into_lock_error("connect", None);
+    let mut options = EtcdOptions::from_url(url).map_err(failed)?.or_label(label);
+    if let Some(namespace) = &builder.namespace {
+        options = options.or_namespace(namespace);
+    }
+    let backend = EtcdBackend::open(&options, builder.clock).map_err(failed)?;
+    Ok(Opened { backend, label: options.value_label() })
+}
+
+#[cfg(not(feature = "etcd"))]
+fn etcd(_: &str, _: String, _: &ManagerBuilder) -> Result<Opened, LockError> {
+    Err(wrong("this build has no etcd store".to_owned(), "switch on the feature \"etcd\" of distlock"))
 }
 
 #[cfg(not(feature = "redis"))]

@@ -19,6 +19,7 @@
 //! * `zookeeper`, `zookeeper_shared` - one server, three that vote, and one for all who only use it
 //! * `clock` - a wall clock that can be moved
 //! * `cluster` - primaries that share the slots, with replicas
+//! * `etcd` - an etcd cluster
 //! * `admin` - looking into it: keys, clients, command counts, MONITOR
 //! * `tls` - a throw-away certificate authority
 //! * `postgres`, `postgres_shared`, `pgbouncer` - a Postgres of one test, one for all tests of a run, and a pooler in front
@@ -32,6 +33,7 @@ mod admin;
 pub(crate) mod child;
 mod clock;
 mod cluster;
+mod etcd;
 mod options;
 mod pgbouncer;
 mod port;
@@ -47,6 +49,7 @@ mod zookeeper_shared;
 pub use self::{
     admin::Monitor,
     cluster::ClusterGroup,
+    etcd::{EtcdCluster, EtcdSetup},
     options::{ClientCerts, RedisOptions},
     pgbouncer::PgBouncer,
     port::PortLease,

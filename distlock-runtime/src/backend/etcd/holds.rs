@@ -1,0 +1,296 @@
+//! What comes after a grant: renewal, giving back, undoing, and the end of what nobody renewed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{Client, GetOptions, PutOptions, Txn, TxnOp, TxnOpResponse};
+
+use super::EtcdBackend;
+use super::calls::{MOST_OPS, absent};
+use super::entry::{Entry, State};
+use super::error::Failure;
+use super::leases::{self, Lease, keep_alive};
+use super::locks::{PLACE, state};
+use super::table::{Busy, Role, Standing};
+use crate::backend::{AcquireRequest, BackendError, LeaseHandle, Released, Renewal};
+use crate::clock::Moment;
+use crate::key::LockKey;
+use crate::token::OwnerToken;
+
+/// How long a cancelled attempt may still be under way.
+const UNDER_WAY: Duration = Duration::from_secs(120);
+/// How long something that couldn't be taken away is left before the next try.
+const AGAIN: Duration = Duration::from_millis(300);
+/// How often the lease under the places in queues is kept alive.
+const KEEP: Duration = Duration::from_millis(1_500);
+
+/// A renewal that worked: the lease, if it is another now, and when it was sent.
+type Renewed = (Option<Arc<Lease>>, Moment);
+
+/// A hold that is being renewed.
+struct Renewing<'a> {
+    index: usize,
+    busy: Busy<'a>,
+    standing: Standing,
+    length: Duration,
+}
+
+impl EtcdBackend {
+    pub(super) async fn renew_all(&self, handles: &[LeaseHandle]) -> Vec<Renewal> {
+        let mut renewals: Vec<Renewal> = handles.iter().map(|_| Renewal::Gone).collect();
+        let (mut stay, mut go) = (Vec::new(), Vec::new());
+        for (index, handle) in handles.iter().enumerate() {
+            // What isn't known here lapsed, was given back or never was: nobody else can have it.
+            let Some((busy, standing)) = self.table.renewal(handle.owner) else { continue };
+            let length = standing.length.max(handle.ttl.as_duration());
+            let renewing = Renewing { index, busy, standing, length };
+            let fits = |lease: &Arc<Lease>| !lease.is_retired() && lease.covers(length);
+            match renewing.standing.lease.as_ref().is_some_and(fits) {
+                true => stay.push(renewing),
+                false => go.push(renewing),
+            }
+        }
+        for renewing in go {
+            let name = self.names.place(&renewing.standing.key, handles[renewing.index].owner);
+            let moved = self.move_to_lease(&name, renewing.standing.created, renewing.length).await;
+            let moved = moved.map(|moved| moved.map(|(lease, from)| (Some(lease), from)));
+            self.settle(handles, renewing, moved, &mut renewals);
+        }
+        self.renew_in_place(handles, stay, &mut renewals).await;
+        renewals
+    }
+
+    /// Keeps the leases alive, and then looks that each hold still stands on its own: somebody may have taken it away.
+    async fn renew_in_place(
+        &self,
+        handles: &[LeaseHandle],
+        mut holds: Vec<Renewing<'_>>,
+        renewals: &mut [Renewal],
+    ) {
+        holds.sort_by_key(|hold| hold.standing.lease.as_ref().map(|lease| lease.id));
+        let mut holds = holds.into_iter().peekable();
+        while let Some(first) = holds.next() {
+            let Some(lease) = first.standing.lease.clone() else { continue };
+            let mut group = vec![first];
+            while group.len() < MOST_OPS
+                && let Some(next) = holds
+                    .next_if(|next| next.standing.lease.as_ref().is_some_and(|other| other.id == lease.id))
+            {
+                group.push(next);
+            }
+            let standing = match keep_alive(&self.cluster, &lease).await {
+                Ok(sent) => self.standing(handles, &group).await.map(|standing| (sent, standing)),
+                Err(failure) => Err(failure),
+            };
+            match standing {
+                Ok((sent, standing)) => {
+                    for (hold, under) in group.into_iter().zip(standing) {
+                        let outcome = match under {
+                            Some(under) if under == lease.id => Ok(Some((None, sent))),
+                            // A renewal or a repeat beside this one put it under another lease.
+                            Some(_) => Err(Failure::NoLease),
+                            None => Ok(None),
+                        };
+                        self.settle(handles, hold, outcome, renewals);
+                    }
+                }
+                Err(Failure::NoLease) => {
+                    // Names go with their lease; what was moved in time is under another by now.
+                    let standing = self.standing(handles, &group).await;
+                    for (index, hold) in group.into_iter().enumerate() {
+                        let outcome = match &standing {
+                            Ok(standing) if standing.get(index).is_some_and(Option::is_none) => Ok(None),
+                            Ok(_) => Err(Failure::NoLease),
+                            Err(failure) => Err(failure.clone()),
+                        };
+                        self.settle(handles, hold, outcome, renewals);
+                    }
+                }
+                Err(failure) => {
+                    for hold in group {
+                        self.settle(handles, hold, Err(failure.clone()), renewals);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Under which leases the names of these holds stand, at one moment after the call.
+    async fn standing(
+        &self,
+        handles: &[LeaseHandle],
+        group: &[Renewing<'_>],
+    ) -> Result<Vec<Option<i64>>, Failure> {
+        let get = |hold: &Renewing<'_>| {
+            let name = self.names.place(&hold.standing.key, handles[hold.index].owner);
+            TxnOp::get(name, Some(GetOptions::new().with_keys_only()))
+        };
+        let reply = self.txn(Txn::new().and_then(group.iter().map(get).collect::<Vec<_>>())).await?;
+        let found = reply.value.op_responses().into_iter().zip(group).map(|(op, hold)| match op {
+            TxnOpResponse::Get(found) => {
+                let kv = found.kvs().first()?;
+                (kv.create_revision() == hold.standing.created).then(|| kv.lease())
+            }
+            _ => None,
+        });
+        Ok(found.collect())
+    }
+
+    fn settle(
+        &self,
+        handles: &[LeaseHandle],
+        hold: Renewing<'_>,
+        outcome: Result<Option<Renewed>, Failure>,
+        renewals: &mut [Renewal],
+    ) {
+        renewals[hold.index] = match outcome {
+            Ok(Some((lease, sent))) => {
+                match hold.busy.renewed(Some(sent + hold.length), hold.length, lease) {
+                    true => Renewal::Renewed { sent },
+                    false => Renewal::Gone,
+                }
+            }
+            Ok(None) => {
+                hold.busy.renewed(None, Duration::ZERO, None);
+                self.table.forget(handles[hold.index].owner);
+                Renewal::Gone
+            }
+            Err(failure) => {
+                hold.busy.renewed(None, Duration::ZERO, None);
+                Renewal::Unknown(failure.into_error())
+            }
+        };
+    }
+
+    pub(super) async fn give_back(
+        &self,
+        handle: &LeaseHandle,
+        keep: Option<Duration>,
+    ) -> Result<Released, BackendError> {
+        let name = self.names.place(&handle.key, handle.owner);
+        let released = match keep {
+            Some(keep) => self.keep(handle, &name, keep).await?,
+            None => {
+                let call = |client: Client| {
+                    let name = name.clone();
+                    async move { client.kv_client().delete(name, None).await }
+                };
+                // The name was this acquisition's alone, so whatever stands there is its.
+                self.cluster.call(call).await.map_err(Failure::into_error)?.value.deleted() > 0
+            }
+        };
+        if let Some(standing) = self.table.forget(handle.owner)
+            && standing.is_open
+        {
+            // An attempt may be on its way still; whoever awaits that cancels it.
+            tracing::trace!(key = %handle.key, "released with an attempt's outcome open");
+        }
+        Ok(if released { Released::Confirmed } else { Released::NotHeld })
+    }
+
+    /// The lock stays taken under a name that is nobody's, on a lease that nobody renews.
+    async fn keep(&self, handle: &LeaseHandle, name: &str, keep: Duration) -> Result<bool, BackendError> {
+        let line = self.look(&handle.key).await.map_err(Failure::into_error)?;
+        let Some(place) = line.place_of(handle.owner).filter(|place| state(place) == Some(State::Held))
+        else {
+            return Ok(false);
+        };
+        let kept = handle.owner.of_what_is_kept();
+        let kept_name = self.names.place(&handle.key, kept);
+        let Some((_, entry)) = &place.ours else { return Ok(false) };
+        let entry = Entry { state: State::Kept, ..entry.clone() };
+        let lease = leases::grant(&self.cluster, keep).await.map_err(Failure::into_error)?;
+        let sent = self.clock().now();
+        let txn =
+            Txn::new().when([super::calls::made_at(name, place.created), absent(&*kept_name)]).and_then([
+                TxnOp::delete(name, None),
+                TxnOp::put(&*kept_name, entry.encode(), Some(PutOptions::new().with_lease(lease.id))),
+            ]);
+        let kept_now = self.txn(txn).await.map_err(Failure::into_error)?.value.succeeded();
+        match kept_now {
+            true => self.table.keep(&handle.key, kept, kept_name, lease, sent + keep),
+            false => leases::revoke(&self.cluster, &lease).await,
+        }
+        Ok(kept_now)
+    }
+
+    pub(super) async fn undo(&self, request: &AcquireRequest) -> Result<(), BackendError> {
+        self.bury(&request.key, request.owner).await.map_err(Failure::into_error)?;
+        self.table.forget(request.owner);
+        Ok(())
+    }
+
+    /// Takes away what an acquisition has, and what it may get later.
+    async fn bury(&self, key: &LockKey, owner: OwnerToken) -> Result<(), Failure> {
+        let (name, tombstone) = (self.names.place(key, owner), self.names.tombstone(owner));
+        let act = |lease: i64| {
+            let put = TxnOp::put(&*tombstone, "", Some(PutOptions::new().with_lease(lease)));
+            self.txn(Txn::new().and_then([put, TxnOp::delete(&*name, None)]))
+        };
+        self.buckets.within(&self.cluster, UNDER_WAY, act).await.map(drop)
+    }
+
+    /// Takes away what is over, for as long as it is polled.
+    pub(super) async fn end_what_lapsed(&self) {
+        loop {
+            let earlier = self.table.earlier.notified();
+            let (due, next) = self.table.due(self.clock().now());
+            let mut is_away = false;
+            for (owner, standing) in due {
+                if is_away || !self.end(owner, &standing).await {
+                    is_away = true;
+                    self.table.postpone(owner, self.clock().now() + AGAIN);
+                }
+            }
+            if is_away {
+                tokio::time::sleep(AGAIN).await;
+                continue;
+            }
+            let rest = next.map_or(Duration::from_secs(3_600), |next| next.since(self.clock().now()));
+            let _ = tokio::time::timeout(rest, earlier).await;
+        }
+    }
+
+    /// False if it must be tried again.
+    async fn end(&self, owner: OwnerToken, standing: &Standing) -> bool {
+        let ended = match &standing.role {
+            _ if standing.is_open => self.bury(&standing.key, owner).await,
+            Role::Kept { name } => self.delete(name.clone()).await,
+            _ => self.delete(self.names.place(&standing.key, owner)).await,
+        };
+        if let Err(failure) = ended {
+            tracing::debug!(key = %standing.key, error = %failure.into_error(), "lapsed, and can't be taken away now");
+            // Then it goes with its lease, and what is renewed beside it moves to another.
+            let lease = standing.lease.as_ref().inspect(|lease| lease.retire());
+            let is_gone = lease.is_some_and(|lease| lease.has_lapsed(self.clock().now()));
+            if standing.is_open || !is_gone {
+                return false;
+            }
+        }
+        tracing::debug!(key = %standing.key, "not renewed or asked for any more: taken away");
+        self.table.forget(owner);
+        true
+    }
+
+    async fn delete(&self, name: String) -> Result<(), Failure> {
+        let call = |client: Client| {
+            let name = name.clone();
+            async move { client.kv_client().delete(name, None).await.map(drop) }
+        };
+        self.cluster.call(call).await.map(drop)
+    }
+
+    /// Keeps the places in queues, for as long as it is polled.
+    pub(super) async fn keep_places(&self) {
+        loop {
+            tokio::time::sleep(KEEP).await;
+            for lease in self.table.waiting_leases() {
+                if lease.is_retired() || !lease.covers(PLACE) {
+                    self.table.wake_those_on(lease.id);
+                } else if let Err(Failure::NoLease) = keep_alive(&self.cluster, &lease).await {
+                    self.table.wake_those_on(lease.id);
+                }
+            }
+        }
+    }
+}

@@ -95,6 +95,7 @@
 //! | [the attribute](guide::attribute) | when to use it, how it behaves; every argument is in its [reference](macro@distributed_lock) |
 //! | [guarantees and fencing](guide::guarantees) | what holds under which fault, and how a resource compares tokens; [`fenced`] has the scripts for Redis |
 //! | [which lock do I need](guide::kinds) | plain, fair, owners, read/write, semaphore, several keys, election, latch |
+//! | [when an optimistic version beats a lock](guide::versions) | one row, a version in it, and no lock |
 //! | [idempotency](guide::idempotency) | one execution for each key, over HTTP and without |
 //! | [configuration](guide::configuration) | URLs, options, defaults |
 //! | [errors](guide::errors) | every code, its cause and its remedy; [`retry`] repeats what may pass |
@@ -146,6 +147,7 @@ pub mod backend;
 pub mod fenced;
 pub mod guide;
 mod held;
+pub mod optimistic;
 pub mod records;
 pub mod retry;
 pub mod telemetry;

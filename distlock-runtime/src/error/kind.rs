@@ -38,8 +38,9 @@ kinds! {
     /// `CLOCK_DRIFT`: acquiring took so long that too little of the lease was left; it was given back. The store or
     /// the network is slow compared with the ttl: raise the ttl.
     ClockDrift = "CLOCK_DRIFT", "validity used up while acquiring", retry: true;
-    /// `CONCURRENT_MODIFICATION`: a resource has already seen a larger fencing token; the work of this hold is stale.
-    ConcurrentModification = "CONCURRENT_MODIFICATION", "stale fencing token", retry: false;
+    /// `CONCURRENT_MODIFICATION`: a resource has already seen a larger fencing token, so the work of this hold is stale; or its
+    /// version was another one at each attempt of an optimistic update.
+    ConcurrentModification = "CONCURRENT_MODIFICATION", "others have written since", retry: false;
     /// `CONFIG`: a wrong URL, parameter, key, ttl or build feature. The text says which and how to mend it.
     Config = "CONFIG", "wrong configuration", retry: false;
     /// `CONNECTION`: the store can't be reached or doesn't serve now. Not the same as busy: nothing is known about the

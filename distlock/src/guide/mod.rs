@@ -42,5 +42,8 @@ pub mod shutdown {}
 #[doc = include_str!("testing.md")]
 pub mod testing {}
 
+#[doc = include_str!("versions.md")]
+pub mod versions {}
+
 #[doc = include_str!("writing_a_store.md")]
 pub mod writing_a_store {}

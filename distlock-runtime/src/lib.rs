@@ -46,6 +46,15 @@ pub use record::{DetachedCall, Idempotent, OnCancel, OnFailure};
 pub use token::{FencingToken, MAX_OWNER_BYTES, OwnerId, OwnerToken};
 pub use ttl::{Ttl, Wait};
 
+/// For transactions in Postgres.
+#[cfg(feature = "postgres")]
+pub mod postgres {
+    pub use crate::record::{
+        Begun, OpenClaim, PreparedClaim, Response, SqlTransaction, SqlValue, Statement, TransactionClaim,
+        TransactionalRecords,
+    };
+}
+
 /// What the layers of `distlock-tower` and the calls here have in common; not a public interface.
 #[doc(hidden)]
 pub mod __layers {

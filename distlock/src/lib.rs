@@ -116,7 +116,8 @@
 //! | `redis` | yes | the store `redis://`, one node |
 //! | `redis-tls` | | `rediss://`: TLS by rustls, verified |
 //! | `etcd`, `etcd-tls` | | the store `etcd://`, and with TLS `etcd+https://`; building it needs protoc |
-//! | `postgres`, `postgres-tls` | | the store `postgres://`, and TLS for it by rustls |
+//! | `postgres`, `postgres-tls` | | the store `postgres://`, and TLS for it by rustls; [records in your own transactions](postgres) |
+//! | `tokio-postgres` | | transactions of the crate of that name, for [those records](postgres) |
 //! | `zookeeper` | | the store `zookeeper://` |
 //! | `tower` | | the layers, as `distlock::tower` |
 //! | `axum` | | extractors and responses for axum 0.8; implies `tower` |
@@ -138,6 +139,7 @@
         feature = "tower",
         feature = "testkit",
         feature = "idempotent",
+        feature = "postgres",
         feature = "seal"
     )),
     allow(rustdoc::broken_intra_doc_links)
@@ -148,6 +150,8 @@ pub mod fenced;
 pub mod guide;
 mod held;
 pub mod optimistic;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod records;
 pub mod retry;
 pub mod telemetry;

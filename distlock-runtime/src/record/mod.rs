@@ -12,6 +12,8 @@ mod obtain;
 mod operators;
 mod packing;
 mod records;
+#[cfg(feature = "postgres")]
+mod transactional;
 mod waiters;
 
 #[cfg(feature = "idempotent")]
@@ -19,6 +21,8 @@ pub use call::{
     Argument, AsScope, CallArguments, CallSpec, DetachedCall, Idempotent, KeepsResult, KeepsValue, OnCancel,
     OnFailure, ReturnsResult, ReturnsValue, fingerprint_of, idempotent, idempotent_detached, scope_of,
 };
+#[cfg(all(feature = "idempotent", feature = "postgres"))]
+use call::{Kept, kept_value};
 pub use conclude::Standing;
 pub use executions::{Executions, Running};
 pub use fingerprints::Fingerprints;
@@ -29,4 +33,9 @@ pub use packing::Packing;
 #[cfg(feature = "seal")]
 pub use packing::SealKeys;
 pub use records::{ClaimRequest, Claimed, Records};
+#[cfg(feature = "postgres")]
+pub use transactional::{
+    Begun, OpenClaim, PreparedClaim, Response, SqlTransaction, SqlValue, Statement, TransactionClaim,
+    TransactionalRecords,
+};
 pub use waiters::{Waiters, Waiting};

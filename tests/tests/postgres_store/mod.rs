@@ -34,8 +34,4 @@ impl Store for Postgres {
         let options = PostgresOptions::from_url(&self.url).unwrap().label(label);
         postgres::open(&options, Clock::System).unwrap()
     }
-
-    fn has_records(&self) -> bool {
-        false
-    }
 }

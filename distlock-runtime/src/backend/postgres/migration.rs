@@ -17,6 +17,9 @@ pub const MIGRATION: &str = concat!(
     include_str!("sql/latches.sql"),
     include_str!("sql/waits.sql"),
     include_str!("sql/purge.sql"),
+    include_str!("sql/records.sql"),
+    include_str!("sql/quotas.sql"),
+    include_str!("sql/transactions.sql"),
     include_str!("sql/version.sql"),
 );
 

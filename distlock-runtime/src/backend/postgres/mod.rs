@@ -7,7 +7,8 @@
 //! | `connection/` | one connection for each runtime |
 //! | `migration`, `sql/` | the tables, and the functions that do the work in the database |
 //! | `statements`, `answer` | calling them, and what comes back |
-//! | `locks`, `admin`, `latches`, `waits`, `check` | the operations |
+//! | `locks`, `admin`, `latches`, `waits`, `check` | the operations on locks |
+//! | `records/` | those on idempotency records |
 //! | `serve`, `wakeups` | waiting: the subscription, and who waits |
 //! | `error` | from SQLSTATEs to error classes |
 
@@ -20,6 +21,7 @@ mod latches;
 mod locks;
 mod migration;
 mod options;
+mod records;
 mod serve;
 mod statements;
 mod tls;
@@ -37,11 +39,12 @@ pub use self::migration::MIGRATION;
 pub use self::options::{PostgresMode, PostgresOptions};
 
 use self::connection::Connections;
+use self::records::RecordStatements;
 use self::statements::Statements;
 use self::wakeups::Wakeups;
 use super::{
-    AcquireRequest, Attempt, AttemptAll, Backend, BackendError, BackendErrorKind, Blocked, Capability,
-    Guarantees, HolderState, LatchStore, LeaseHandle, LockState, Mode, PostedRelease, Promise, Released,
+    AcquireRequest, Attempt, AttemptAll, Backend, BackendError, BackendErrorKind, Blocked, Guarantees,
+    HolderState, LatchStore, LeaseHandle, LockState, Mode, PostedRelease, Promise, RecordStore, Released,
     Renewal, Turn, WaitBoard, Warning,
 };
 use crate::clock::Clock;
@@ -60,6 +63,7 @@ pub fn open(options: &PostgresOptions, clock: Clock) -> Result<Arc<dyn Backend>,
 pub struct PostgresBackend {
     connections: Connections,
     statements: Arc<Statements>,
+    records: RecordStatements,
     namespace: String,
     label: String,
     channel: String,
@@ -83,6 +87,7 @@ impl PostgresBackend {
         let random = OwnerToken::random().map_err(|failure| options::config(failure.to_string()))?;
         Ok(Arc::new(Self {
             statements: Arc::new(Statements::new(&connections)),
+            records: RecordStatements::new(&connections),
             connections,
             namespace,
             label: options.value_label(),
@@ -111,7 +116,6 @@ impl PostgresBackend {
                 Violated,
             ],
         )
-        .without(&[Capability::Records])
     }
 
     /// A raw key stands for itself, whatever the namespace.
@@ -201,6 +205,10 @@ impl Backend for PostgresBackend {
     }
 
     fn latches(self: Arc<Self>) -> Option<Arc<dyn LatchStore>> {
+        Some(self)
+    }
+
+    fn records(self: Arc<Self>) -> Option<Arc<dyn RecordStore>> {
         Some(self)
     }
 }

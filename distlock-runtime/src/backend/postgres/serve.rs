@@ -113,6 +113,9 @@ impl PostgresBackend {
                 Ok(_) => {}
                 Err(failure) => tracing::debug!(%failure, "nothing could be taken away this time"),
             }
+            if let Err(failure) = self.purge_records().await {
+                tracing::debug!(%failure, "no record could be taken away this time");
+            }
         }
     }
 }

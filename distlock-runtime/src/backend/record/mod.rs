@@ -52,6 +52,12 @@ impl RecordKey {
         Some(Self(bytes))
     }
 
+    /// Reads back what [`to_bytes`](Self::to_bytes) gave.
+    #[must_use]
+    pub const fn from_bytes(digest: [u8; 32]) -> Self {
+        Self(digest)
+    }
+
     /// The digest itself.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 32] {

@@ -44,6 +44,12 @@ impl RecordScope {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
+    /// The digest itself.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+
     fn from_hex(text: &str) -> Option<Self> {
         if text.len() != 32 || !text.is_ascii() {
             return None;

@@ -23,7 +23,7 @@ pub use self::detached::DetachedCall;
 use self::policy::Options;
 pub use self::policy::{OnCancel, OnFailure};
 use self::prepared::Prepared;
-use self::stored::Kept;
+pub(super) use self::stored::{Kept, value as kept_value};
 use super::fingerprints::Fingerprints;
 use crate::backend::{CrashPolicy, RecordKey, RecordNote, RecordScope, Resolved, Settlement};
 use crate::error::{ErrorKind, LockError};

@@ -17,7 +17,7 @@ const VALUE: u8 = b'v';
 const ERROR: u8 = b'e';
 
 /// Why stored bytes are no result.
-pub(super) type Unreadable = &'static str;
+pub(in crate::record) type Unreadable = &'static str;
 
 /// How a result `R` is kept, and whether: two functions, so that nobody but their maker needs to know what `R` is made of.
 #[allow(missing_debug_implementations)] // Lives for one call.
@@ -63,18 +63,18 @@ impl<T: Serialize + DeserializeOwned, E> Kept<Result<T, E>> {
 
 impl<R> Kept<R> {
     /// The bytes to keep; `None` for a result that isn't kept.
-    pub(super) fn encode(&self, result: &R) -> Option<serde_json::Result<Bytes>> {
+    pub(in crate::record) fn encode(&self, result: &R) -> Option<serde_json::Result<Bytes>> {
         (self.encode)(result)
     }
 
     /// The result that was kept.
-    pub(super) fn decode(&self, bytes: &[u8]) -> Result<R, Unreadable> {
+    pub(in crate::record) fn decode(&self, bytes: &[u8]) -> Result<R, Unreadable> {
         (self.decode)(bytes)
     }
 }
 
 /// A value as it is kept.
-pub(super) fn value(value: &(impl Serialize + ?Sized)) -> serde_json::Result<Bytes> {
+pub(in crate::record) fn value(value: &(impl Serialize + ?Sized)) -> serde_json::Result<Bytes> {
     written(VALUE, value)
 }
 

@@ -1,0 +1,306 @@
+//! Idempotency on Postgres, from the store up to the layer and the attribute.
+
+mod postgres_shop;
+mod tower_support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use bytes::Bytes;
+use distlock::records::{CrashPolicy, Fingerprint, RecordKey, RecordNote, RecordState, Settlement};
+use distlock::{LockError, LockManager, OwnerToken, Ttl, idempotent};
+use distlock_runtime::Clock;
+use distlock_runtime::backend::postgres::{PostgresBackend, PostgresOptions};
+use distlock_runtime::backend::{BackendErrorKind, Claim, ClaimOutcome, RecordLease, RecordStore, Renewal};
+use distlock_tests::procs::Worker;
+use distlock_tests::server::{PgBouncer, PostgresOptions as ServerOptions, PostgresServer};
+use distlock_tests::wait;
+use distlock_tower::{Execution, IdempotencyLayer};
+use http::{HeaderName, HeaderValue};
+use tokio::task::JoinSet;
+
+use postgres_shop::Shop;
+use tower_support::{LIMIT, Reply, Runs, ask, keyed};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn claim(key: &str) -> Claim {
+    Claim {
+        key: RecordKey::derive("test", &[key.as_bytes()]),
+        owner: OwnerToken::random().unwrap(),
+        fingerprint: Fingerprint { version: 1, digest: [7; 32] },
+        lease: Ttl::DEFAULT,
+        after_crash: CrashPolicy::Reject,
+        retain: DAY,
+        note: RecordNote::new(),
+    }
+}
+
+fn backend(url: &str) -> Arc<PostgresBackend> {
+    PostgresBackend::open(&PostgresOptions::from_url(url).unwrap(), Clock::System).unwrap()
+}
+
+async fn claimed(store: &PostgresBackend, claim: &Claim) -> RecordLease {
+    match store.claim(claim).await.unwrap() {
+        ClaimOutcome::Claimed { fence, .. } => {
+            RecordLease { key: claim.key, owner: claim.owner, fence, ttl: claim.lease }
+        }
+        other => panic!("not claimed: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_arrives_after_its_withdrawal_claims_nothing() {
+    let shop = Shop::open().await;
+    let store = backend(&shop.url());
+    let late = claim("late");
+    store.withdraw(&late).await.unwrap();
+    let error = store.claim(&late).await.unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Script, "{error}");
+    assert_eq!(store.look_up(&late.key).await.unwrap(), None);
+    claimed(&store, &claim("late")).await;
+}
+
+/// More than one statement takes, with a stranger's among them.
+#[tokio::test]
+async fn many_claims_are_renewed_at_once() {
+    let shop = Shop::open().await;
+    let store = backend(&shop.url());
+    let mut leases = Vec::new();
+    for number in 0..600 {
+        leases.push(claimed(&store, &claim(&format!("k{number}"))).await);
+    }
+    leases[300].owner = OwnerToken::random().unwrap();
+    let renewed = store.renew_claims(&leases).await;
+    for (number, renewal) in renewed.iter().enumerate() {
+        let is_renewed = matches!(renewal, Renewal::Renewed { .. });
+        assert_eq!(is_renewed, number != 300, "{number}: {renewal:?}");
+    }
+    assert_eq!(renewed.len(), 600);
+}
+
+/// Nothing stays for ever, and no look takes away more than its bound.
+#[tokio::test]
+async fn what_is_over_is_taken_away_some_at_a_time() {
+    // One of its own: others look too.
+    let server = PostgresServer::start(ServerOptions::new()).unwrap();
+    let store = backend(&server.url());
+    let brief = Ttl::new(Ttl::MIN).unwrap();
+    for number in 0..5 {
+        let lease = claimed(&store, &claim(&format!("settled {number}"))).await;
+        let retain = Duration::from_millis(1);
+        store.settle(&lease, &Settlement::Complete { response: "x".into(), retain }).await.unwrap();
+    }
+    claimed(&store, &Claim { lease: brief, retain: Duration::from_millis(1), ..claim("lapsed") }).await;
+    // Renewed since: not over when its first lease would have been.
+    let renewed = Claim { lease: brief, retain: Duration::from_millis(1), ..claim("renewed") };
+    let lease = RecordLease { ttl: Ttl::DEFAULT, ..claimed(&store, &renewed).await };
+    assert!(matches!(store.renew_claims(&[lease]).await[..], [Renewal::Renewed { .. }]));
+    let kept = claimed(&store, &claim("kept")).await;
+    store.settle(&kept, &Settlement::Complete { response: "x".into(), retain: DAY }).await.unwrap();
+
+    let client = server.admin().await.unwrap();
+    let over = "select count(*) from distlock.record where kept_until <= clock_timestamp()";
+    wait::until("the leases to lapse", LIMIT, async || {
+        let count: i64 = client.query_one(over, &[]).await.unwrap().get(0);
+        (count == 6).then_some(())
+    })
+    .await
+    .unwrap();
+    let mut taken = Vec::new();
+    for more in [false, true, true, true] {
+        let row = client.query_one("select distlock.purge_records(4, $1)", &[&more]).await.unwrap();
+        taken.push(row.get::<_, i64>(0));
+    }
+    assert_eq!(taken, [4, 2, 0, 0]);
+    let row = client.query_one("select distlock.purge_records(4, false)", &[]).await.unwrap();
+    assert_eq!(row.get::<_, i64>(0), 0, "not twice in half a minute");
+    let left = client.query_one("select count(*) from distlock.record", &[]).await.unwrap();
+    assert_eq!(left.get::<_, i64>(0), 2);
+    assert!(store.look_up(&renewed.key).await.unwrap().is_some());
+}
+
+/// Duplicates of what is finished cost the database no write.
+#[tokio::test]
+async fn a_replay_writes_nothing() {
+    let server = PostgresServer::start(ServerOptions::new().setting("autovacuum=off")).unwrap();
+    let store = backend(&server.url());
+    let lease = claimed(&store, &claim("k")).await;
+    let response = Bytes::from(vec![b'x'; 10_000]);
+    store.settle(&lease, &Settlement::Complete { response: response.clone(), retain: DAY }).await.unwrap();
+    let client = server.admin().await.unwrap();
+    let transactions = async || -> i64 {
+        let row = client.query_one("select txid_snapshot_xmax(txid_current_snapshot())", &[]).await.unwrap();
+        row.get(0)
+    };
+    let before = transactions().await;
+    for _ in 0..50 {
+        let ClaimOutcome::Present(record) = store.claim(&claim("k")).await.unwrap() else {
+            panic!("present")
+        };
+        assert_eq!(record.state, RecordState::Completed { response: response.clone() });
+    }
+    assert_eq!(transactions().await, before);
+    claimed(&store, &claim("another")).await;
+    assert!(transactions().await > before, "a claim is seen to write");
+}
+
+async fn create(State(runs): State<Runs>, execution: Execution, body: Bytes) -> Response {
+    let run = runs.run(execution.key().as_str()).await;
+    let text = [&body[..], b" \x00\xff run ", run.to_string().as_bytes()].concat();
+    let mut response = (http::StatusCode::CREATED, text).into_response();
+    response.headers_mut().append(HeaderName::from_static("x-many"), HeaderValue::from_static("one"));
+    response
+        .headers_mut()
+        .append(HeaderName::from_static("x-many"), HeaderValue::from_bytes(b"caf\xe9").unwrap());
+    response
+}
+
+fn app(locks: &LockManager, runs: &Runs) -> Router {
+    let layer = IdempotencyLayer::builder(locks).anonymous().build().unwrap();
+    Router::new().route("/", post(create)).with_state(runs.clone()).layer(layer)
+}
+
+/// Two hundred at once, over these managers in turn.
+async fn storm(managers: &[LockManager], runs: &Runs, key: &str) -> Vec<Reply> {
+    let apps: Vec<Router> = managers.iter().map(|locks| app(locks, runs)).collect();
+    let mut sent = JoinSet::new();
+    for number in 0..200 {
+        let (app, key) = (apps[number % apps.len()].clone(), key.to_owned());
+        sent.spawn(async move { ask(&app, keyed("/", &key, "order")).await });
+    }
+    sent.join_all().await
+}
+
+fn assert_all_are_one(replies: &[Reply]) {
+    let first = replies.iter().find(|reply| !reply.is_replay()).expect("one executed");
+    assert_eq!(first.status, http::StatusCode::CREATED, "{}", first.text());
+    for reply in replies {
+        assert_eq!((reply.status, &reply.body), (first.status, &first.body));
+        assert_eq!(reply.lasting_headers(), first.lasting_headers());
+    }
+    assert_eq!(replies.iter().filter(|reply| !reply.is_replay()).count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_hundred_requests_one_is_executed_and_all_get_its_bytes() {
+    let shop = Shop::open().await;
+    let managers = [shop.manager().await, shop.manager().await];
+    let runs = Runs::open();
+    for key in ["first", "second"] {
+        assert_all_are_one(&storm(&managers, &runs, key).await);
+    }
+    assert_eq!(runs.total(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_layer_works_behind_a_pooler() {
+    let shop = Shop::open().await;
+    let pooler = PgBouncer::start(shop.server.port(), 4).unwrap();
+    let pooled =
+        LockManager::connect(&format!("{}?namespace={}", pooler.url(), shop.namespace)).await.unwrap();
+    // One of them is told by the server, the other one asks.
+    let managers = [pooled, shop.manager().await];
+    let runs = Runs::open();
+    assert_all_are_one(&storm(&managers, &runs, "pooled").await);
+    assert_eq!(runs.total(), 1);
+}
+
+#[idempotent(key = "charge:<id>", locks = locks, fingerprint = cents)]
+async fn charge(locks: &LockManager, runs: &AtomicUsize, id: u64, cents: u64) -> Result<String, LockError> {
+    let run = runs.fetch_add(1, Ordering::SeqCst) + 1;
+    tokio::task::yield_now().await;
+    Ok(format!("{id}: {cents} by run {run}"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_hundred_calls_of_a_function_one_runs() {
+    let shop = Shop::open().await;
+    let managers = Arc::new([shop.manager().await, shop.manager().await]);
+    let runs = Arc::new(AtomicUsize::new(0));
+    let mut calls = JoinSet::new();
+    for number in 0..200 {
+        let (managers, runs) = (managers.clone(), runs.clone());
+        calls.spawn(async move { charge(&managers[number % 2], &runs, 1, 5).await.unwrap() });
+    }
+    assert!(calls.join_all().await.iter().all(|receipt| receipt == "1: 5 by run 1"));
+    assert_eq!(charge(&managers[0], &runs, 1, 6).await.unwrap_err().code(), "KEY_REUSED");
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+}
+
+/// A process that executes and stops half-way; it is killed there.
+async fn executor_killed(shop: &Shop, policy: &str, key: &str) {
+    let args = [&*shop.url(), policy, "600", key];
+    let worker = Worker::spawn(env!("CARGO_BIN_EXE_idempotent-worker"), args).unwrap();
+    worker.wait_line("its handler", LIMIT, |line| line.strip_prefix("running ").map(|_| ())).await.unwrap();
+    worker.kill().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn procs_after_a_kill_nothing_runs_again_unless_it_was_chosen() {
+    let shop = Shop::open().await;
+    for policy in [CrashPolicy::Reject, CrashPolicy::Takeover] {
+        let is_takeover = policy == CrashPolicy::Takeover;
+        let (word, key) = if is_takeover { ("takeover", "t") } else { ("reject", "r") };
+        let runs = Runs::open();
+        let locks = shop.manager().await;
+        let layer = IdempotencyLayer::builder(&locks)
+            .anonymous()
+            .lease(Duration::from_millis(600))
+            .after_crash(policy)
+            .build()
+            .unwrap();
+        let app = Router::new().route("/", post(create)).with_state(runs.clone()).layer(layer);
+        executor_killed(&shop, word, key).await;
+        let mut sent = JoinSet::new();
+        for _ in 0..10 {
+            let app = app.clone();
+            sent.spawn(async move { ask(&app, keyed("/", key, "")).await });
+        }
+        let replies = sent.join_all().await;
+        if is_takeover {
+            assert_all_are_one(&replies);
+        } else {
+            replies.iter().for_each(|reply| reply.assert_problem(409, "outcome-unknown"));
+        }
+        assert_eq!(runs.total(), usize::from(is_takeover), "{word}");
+    }
+}
+
+/// The server is killed while a handler runs, and comes back: the response is kept after all, and nothing runs twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_restart_of_the_server_under_a_running_handler_loses_nothing() {
+    let server = PostgresServer::start(ServerOptions::new().durable()).unwrap();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let runs = Runs::gated();
+    let app = app(&locks, &runs);
+    let before = {
+        tokio::spawn({
+            let app = app.clone();
+            async move { ask(&app, keyed("/", "before", "x")).await }
+        })
+    };
+    runs.reached(1).await;
+    server.kill().unwrap();
+    let refused = ask(&app, keyed("/", "during", "x")).await;
+    refused.assert_problem(503, "store-unavailable");
+    assert_eq!(runs.total(), 1, "nothing runs without a claim");
+    runs.let_go(2);
+    server.restart().unwrap();
+    let first = tokio::time::timeout(LIMIT, before).await.unwrap().unwrap();
+    assert_eq!(first.status, http::StatusCode::CREATED, "{}", first.text());
+    let again = wait::until("the store to be back and the response to be kept", LIMIT, async || {
+        let reply = ask(&app, keyed("/", "before", "x")).await;
+        reply.is_replay().then_some(reply)
+    })
+    .await
+    .unwrap();
+    assert_eq!((again.body, again.status), (first.body, first.status));
+    assert_eq!(ask(&app, keyed("/", "during", "x")).await.status, http::StatusCode::CREATED);
+    assert_eq!(runs.total(), 2);
+}

@@ -1,4 +1,6 @@
-//! The conformance suite on a Cluster.
+//! The conformance suite on a Cluster, as the user with the least rights: the servers refuse nothing.
+
+mod least_privilege;
 
 use std::sync::Arc;
 
@@ -17,7 +19,10 @@ struct Group(ClusterGroup);
 
 impl Group {
     fn start() -> Self {
-        Self(ClusterGroup::start_with(2, 0, server::RedisOptions::new()))
+        let more =
+            "+cluster|slots +cluster|info +asking +spublish +ssubscribe +sunsubscribe &distlock!{*}!c:*";
+        let options = server::RedisOptions::new().user(least_privilege::user(more));
+        Self(ClusterGroup::start_with(2, 0, options))
     }
 
     fn name(key: &LockKey) -> String {
@@ -30,10 +35,16 @@ impl Group {
     }
 }
 
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.0.servers().iter().for_each(least_privilege::check);
+    }
+}
+
 #[async_trait::async_trait]
 impl Store for Group {
     async fn backend(&self, label: &str) -> Arc<dyn Backend> {
-        let options = RedisOptions::from_url(&self.0.url("")).unwrap().label(label);
+        let options = RedisOptions::from_url(&self.0.url_as("locks:secret@", "")).unwrap().label(label);
         RedisBackend::open(&options, Clock::System).unwrap()
     }
 

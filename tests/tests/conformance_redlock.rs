@@ -1,4 +1,6 @@
-//! The conformance suite on three independent Redis servers.
+//! The conformance suite on three independent Redis servers, as the user with the least rights: they refuse nothing.
+
+mod least_privilege;
 
 use std::sync::Arc;
 
@@ -17,14 +19,22 @@ struct Redlock([RedisServer; 3]);
 
 impl Redlock {
     fn start() -> Self {
-        Self(std::array::from_fn(|_| RedisServer::start(server::RedisOptions::new()).unwrap()))
+        let options = server::RedisOptions::new().user(least_privilege::user(""));
+        Self(std::array::from_fn(|_| RedisServer::start(options.clone()).unwrap()))
+    }
+}
+
+impl Drop for Redlock {
+    fn drop(&mut self) {
+        self.0.iter().for_each(least_privilege::check);
     }
 }
 
 #[async_trait::async_trait]
 impl Store for Redlock {
     async fn backend(&self, label: &str) -> Arc<dyn Backend> {
-        let nodes = self.0.iter().map(|node| RedisOptions::from_url(&node.url()).unwrap().label(label));
+        let url = |node: &RedisServer| node.url_with("locks", "secret", 0);
+        let nodes = self.0.iter().map(|node| RedisOptions::from_url(&url(node)).unwrap().label(label));
         // The machine is shared with other tests.
         let options = RedlockOptions::new(nodes).node_timeout(std::time::Duration::from_secs(1));
         RedlockBackend::open(&options, Clock::System).unwrap()

@@ -11,6 +11,8 @@ use distlock_tests::{
 };
 
 const SECOND: Duration = Duration::from_secs(1);
+/// How long an attempt waits for each node.
+const BUDGET: Duration = Duration::from_millis(50);
 
 async fn manager(nodes: &RedlockNodes, parameters: &str) -> LockManager {
     LockManager::connect(&nodes.url(parameters)).await.unwrap()
@@ -39,22 +41,35 @@ async fn fault_a_paused_minority_costs_its_budget_and_a_majority_is_no_quorum() 
     let locks = manager(&nodes, "").await;
     drop(locks.mutex("warm").lock().await.unwrap());
     nodes.nodes()[..2].iter().for_each(|node| node.pause().unwrap());
-    let start = Clock::System.now();
-    let guard = locks.mutex("order:1").lock().await.unwrap();
-    let took = Clock::System.now() - start;
-    // 50 ms are the budget; the rest is for a machine with two busy CPUs.
-    assert!(took >= Duration::from_millis(45) && took < Duration::from_millis(50) + SECOND, "{took:?}");
-    assert!(guard.is_valid());
+    // The budget, and 50 ms more. A machine with other work may be slow, so it is the quickest of some.
+    let mut took = Vec::new();
+    let mut guards = Vec::new();
+    for _ in 0..9 {
+        let start = Clock::System.now();
+        guards.push(locks.mutex(format!("order:{}", guards.len())).lock().await.unwrap());
+        took.push(Clock::System.now() - start);
+    }
+    println!("with two of five paused: {took:?}");
+    let quickest = *took.iter().min().unwrap();
+    assert!(quickest >= Duration::from_millis(45) && quickest <= 2 * BUDGET, "{took:?}");
+    assert!(guards.iter().all(|guard| guard.is_valid()));
+    let guard = guards.swap_remove(1);
+    drop(guards);
     nodes.nodes()[2].pause().unwrap();
-    let start = Clock::System.now();
-    let error = locks.mutex("order:2").try_lock().await.unwrap_err();
-    assert!((Clock::System.now() - start) < 2 * SECOND, "{:?}", (Clock::System.now() - start));
-    assert_eq!(error.kind(), ErrorKind::Quorum, "{error}");
-    let text = error.to_string();
-    assert!(text.contains("2 of 5 nodes granted it, 3 are needed"), "{text}");
-    assert_eq!(text.matches("no answer in time").count(), 3, "{text}");
+    took.clear();
+    for _ in 0..9 {
+        let start = Clock::System.now();
+        let error = locks.mutex("failed").try_lock().await.unwrap_err();
+        took.push(Clock::System.now() - start);
+        assert_eq!(error.kind(), ErrorKind::Quorum, "{error}");
+        let text = error.to_string();
+        assert!(text.contains("2 of 5 nodes granted it, 3 are needed"), "{text}");
+        assert_eq!(text.matches("no answer in time").count(), 3, "{text}");
+    }
+    println!("with three of five paused: {took:?}");
+    assert!(*took.iter().min().unwrap() <= 2 * BUDGET, "two budgets: {took:?}");
     nodes.nodes().iter().for_each(|node| node.resume().unwrap());
-    until("the failed attempt is gone from all nodes", async || holding(&nodes, "order:2").await == 0).await;
+    until("the failed attempt is gone from all nodes", async || holding(&nodes, "failed").await == 0).await;
     guard.check().unwrap();
     drop(guard);
     until("the released lock is gone from all nodes", async || holding(&nodes, "order:1").await == 0).await;
@@ -76,6 +91,23 @@ async fn a_minority_may_forget_the_lock() {
     guard.check().unwrap();
     redis::cmd("FLUSHALL").exec_async(&mut nodes.nodes()[0].admin().await.unwrap()).await.unwrap();
     assert_eq!(tokio::time::timeout(10 * SECOND, guard.lost()).await.unwrap().kind(), ErrorKind::Lost);
+}
+
+/// No majority says yes, and none says that it is gone: the lease stands until its deadline, on all nodes, and the next renewal saves it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_failed_extension_releases_nothing() {
+    let nodes = RedlockNodes::start(3);
+    let locks = manager(&nodes, "").await;
+    let ttl = 12 * SECOND;
+    let guard = locks.mutex("order:1").ttl(ttl).lock().await.unwrap();
+    nodes.nodes()[..2].iter().for_each(|node| node.pause().unwrap());
+    let error = guard.extend(ttl).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Quorum, "{error}");
+    guard.check().unwrap();
+    nodes.nodes().iter().for_each(|node| node.resume().unwrap());
+    assert_eq!(holding(&nodes, "order:1").await, 3);
+    guard.extend(ttl).await.unwrap();
+    guard.release().await.unwrap();
 }
 
 /// Grants on changing majorities, with nodes killed and started again: tokens only ever grow. The control, the largest token of

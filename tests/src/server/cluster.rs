@@ -46,6 +46,7 @@ impl ClusterGroup {
                 .into_iter()
                 .fold(options, RedisOptions::config);
         let options = if options.tls.is_some() { options.config("tls-cluster yes") } else { options };
+        let options = options.in_a_group()?;
         let servers = (0..primaries * (1 + replicas)).map(|_| RedisServer::start(options.clone()));
         let servers: Vec<RedisServer> = servers.collect::<anyhow::Result<_>>()?;
         let group = Self { servers, primaries };

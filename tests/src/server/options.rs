@@ -1,6 +1,8 @@
 //! What a Redis is started with.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, sync::Arc};
+
+use super::tls::TestCa;
 
 /// Settings of a [`RedisServer`](super::RedisServer). The default is an open server without persistence.
 #[derive(Clone, Debug, Default)]
@@ -9,6 +11,7 @@ pub struct RedisOptions {
     pub(crate) password: Option<String>,
     pub(crate) users: Vec<String>,
     pub(crate) tls: Option<ClientCerts>,
+    pub(crate) authority: Option<Arc<TestCa>>,
     pub(crate) port: Option<u16>,
     pub(crate) sentinel: bool,
     pub(crate) valkey: bool,
@@ -64,6 +67,14 @@ impl RedisOptions {
     pub fn tls(mut self, client_certs: ClientCerts) -> Self {
         self.tls = Some(client_certs);
         self
+    }
+
+    /// As a member of a group: one authority for all, and TLS among them too. Without TLS nothing changes.
+    pub(crate) fn in_a_group(self) -> anyhow::Result<Self> {
+        if self.tls.is_none() {
+            return Ok(self);
+        }
+        Ok(Self { authority: Some(TestCa::shared()?), ..self.config("tls-replication yes") })
     }
 
     /// `maxmemory` (like `2mb`) and `maxmemory-policy` (like `noeviction`).

@@ -51,7 +51,11 @@ impl RedisServer {
     /// has the end of its log), or when it isn't up within 20 s.
     pub fn start(options: RedisOptions) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("distlock-redis-").tempdir().context("make a folder")?;
-        let tls = options.tls.is_some().then(|| TlsFiles::create(folder.path())).transpose()?;
+        let tls = match (&options.tls, &options.authority) {
+            (None, _) => None,
+            (Some(_), Some(authority)) => Some(TlsFiles::create_by(authority.clone(), folder.path())?),
+            (Some(_), None) => Some(TlsFiles::create(folder.path())?),
+        };
         let mut server = Self {
             port: claim(&options)?,
             tls,
@@ -217,10 +221,12 @@ impl RedisServer {
             (Some(files), Some(clients)) => {
                 let asked = if clients == ClientCerts::Required { "yes" } else { "no" };
                 text += &format!(
-                    "port 0\ntls-port {port}\ntls-auth-clients {asked}\ntls-ca-cert-file {}\ntls-cert-file {}\ntls-key-file {}\n",
+                    "port 0\ntls-port {port}\ntls-auth-clients {asked}\ntls-ca-cert-file {}\ntls-cert-file {}\ntls-key-file {}\ntls-client-cert-file {}\ntls-client-key-file {}\n",
                     files.ca.display(),
                     files.server_cert.display(),
                     files.server_key.display(),
+                    files.client_cert.display(),
+                    files.client_key.display(),
                 );
             }
             _ => text += &format!("port {port}\n"),

@@ -53,7 +53,12 @@ impl SentinelGroup {
         server: RedisOptions,
         sentinel: RedisOptions,
     ) -> anyhow::Result<Self> {
-        let (secret, tls) = (server.password.clone(), server.tls.is_some());
+        let secret = server.password.clone();
+        // Where only one side speaks TLS a Sentinel doesn't reach its servers.
+        let reachable = server.tls.is_some() == sentinel.tls.is_some();
+        let server = server.in_a_group()?;
+        let mut sentinel = sentinel.in_a_group()?;
+        sentinel.authority = server.authority.clone().or(sentinel.authority);
         let server =
             secret.iter().fold(server, |server, secret| server.config(format!("masterauth {secret}")));
         let primary = RedisServer::start(server.clone())?;
@@ -74,8 +79,7 @@ impl SentinelGroup {
             set_pace(&sentinel, BRISK);
             group.sentinels.push(sentinel);
         }
-        // Over TLS they don't find each other here: each server has an authority of its own.
-        if !tls {
+        if reachable {
             group.wait_ready()?;
         }
         Ok(group)

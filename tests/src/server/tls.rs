@@ -33,6 +33,11 @@ impl TestCa {
         Ok(Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate()?)? })
     }
 
+    /// One for all servers of a group.
+    pub(crate) fn shared() -> anyhow::Result<Arc<Self>> {
+        Ok(Arc::new(Self::new("distlock test authority")?))
+    }
+
     /// The authority's certificate, PEM.
     pub fn pem(&self) -> String {
         self.issuer.pem()
@@ -103,8 +108,13 @@ impl TlsFiles {
         Ok((cert_file, key_file))
     }
 
+    /// From an authority that signs nothing else.
     pub(crate) fn create(folder: &Path) -> anyhow::Result<Self> {
-        let ca = Arc::new(TestCa::new("distlock test authority")?);
+        Self::create_by(TestCa::shared()?, folder)
+    }
+
+    /// From this authority.
+    pub(crate) fn create_by(ca: Arc<TestCa>, folder: &Path) -> anyhow::Result<Self> {
         let (server_cert, server_key) = ca.server_cert(HOSTS)?;
         let (client_cert, client_key) = ca.client_cert("client")?;
         let write = |name: &str, pem: &str| -> anyhow::Result<PathBuf> {

@@ -40,6 +40,22 @@ async fn servers_speak_tls() {
     assert!(error.to_string().contains("certificate"), "{error}");
 }
 
+/// TLS among the servers too, and over a failover.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_failover_is_followed_over_tls() {
+    let group = ClusterGroup::start_with(3, 1, RedisOptions::new().tls(ClientCerts::Required));
+    let files = group.servers()[0].tls().unwrap();
+    let (ca, cert, key) = (files.ca.display(), files.client_cert.display(), files.client_key.display());
+    let locks = manager(&group, &format!("tls=on&ca={ca}&cert={cert}&key={key}")).await;
+    let name = group.name_at(0);
+    let guard = locks.mutex(name.as_str()).ttl(9 * SECOND).lock().await.unwrap();
+    group.replicated(0).await;
+    group.servers()[0].kill().unwrap();
+    group.failed_over(0).await;
+    locks.mutex(format!("{name}:2")).wait(20 * SECOND).lock().await.unwrap().release().await.unwrap();
+    guard.release().await.unwrap();
+}
+
 /// Nobody there is an outage, a server that is no Cluster a mistake. Both are said soon.
 #[tokio::test]
 async fn an_outage_and_a_mistake_are_told_apart_and_soon() {

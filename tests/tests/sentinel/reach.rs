@@ -40,6 +40,22 @@ async fn sentinels_and_servers_have_their_own_credentials_and_tls() {
     drop(locks.mutex("k").lock().await.unwrap());
 }
 
+/// TLS everywhere, and over a failover.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_failover_is_followed_over_tls() {
+    let tls = RedisOptions::new().tls(ClientCerts::Required);
+    let group = SentinelGroup::start_with(1, 1, tls.clone(), tls);
+    let files = group.servers()[0].tls().unwrap();
+    let (ca, cert, key) = (files.ca.display(), files.client_cert.display(), files.client_key.display());
+    let locks = manager(&group, &format!("tls=on&ca={ca}&cert={cert}&key={key}")).await;
+    let guard = locks.mutex("k").ttl(9 * SECOND).lock().await.unwrap();
+    group.replicated("distlock:k").await;
+    group.servers()[0].kill().unwrap();
+    assert_eq!(group.failed_over().await, 1);
+    locks.mutex("other").wait(20 * SECOND).lock().await.unwrap().release().await.unwrap();
+    guard.release().await.unwrap();
+}
+
 /// A wrong name is a mistake, no Sentinel an outage. Both are said soon.
 #[tokio::test]
 async fn a_wrong_name_and_an_outage_are_told_apart_and_soon() {

@@ -1,13 +1,13 @@
 //! The faults of the table of guarantees that hit the servers: where the table says that two may hold a lock they do, and what a
 //! resource has of comparing tokens; where it says that they never do, they don't.
 //!
-//! Failovers are in `sentinel` and `cluster`, paused holders in `fault_paused_holder`, partitions in `fault_sweep`.
+//! Failovers are in `sentinel` and `cluster` (a primary that is killed is replaced there before it is back), paused holders in `fault_paused_holder`, partitions in `fault_sweep`.
 
 use std::{cell::RefCell, fs, path::PathBuf, slice::from_ref, time::Duration};
 
 use distlock::{Fault, FencingToken, LockManager, Promise};
 use distlock_tests::{
-    server::{RedisOptions, RedisServer, RedlockNodes},
+    server::{ClusterGroup, RedisOptions, RedisServer, RedlockNodes, SentinelGroup},
     wait,
 };
 
@@ -151,6 +151,40 @@ async fn fault_a_clock_that_goes_back_ends_no_lease() {
     let one = RedisServer::start(RedisOptions::new().movable_clock()).unwrap();
     let back = happens_to(&one.url(), &[one], async |server| server.shift_clock(-3_600)).await;
     assert!(back.second.is_none(), "{back:?}");
+}
+
+/// A primary behind Sentinels and one of a Cluster, at which no replica takes over: as one server, and tokens grow whatever it has lost.
+async fn in_a_group(options: RedisOptions, fault: Fault, what: impl AsyncFn(&str, &RedisServer) -> Verdict) {
+    let start = |options: RedisOptions| {
+        let cluster = ClusterGroup::start_with(1, 0, options.clone());
+        (SentinelGroup::start_with(0, 1, options, RedisOptions::new()), cluster)
+    };
+    let (sentinels, cluster) = tokio::task::spawn_blocking(move || start(options)).await.unwrap();
+    for (url, server) in
+        [(sentinels.url(""), &sentinels.servers()[0]), (cluster.url(""), &cluster.servers()[0])]
+    {
+        let verdict = what(&url, server).await;
+        assert!(verdict.agrees_with(fault).is_fenced(), "{fault}, {url}: {verdict:?}");
+    }
+}
+
+#[tokio::test]
+async fn fault_sentinel_and_cluster_under_every_fault_are_as_the_table_says() {
+    let emptied = in_a_group(RedisOptions::new(), Fault::RestartEmpty, async |url, server| {
+        happens_to(url, from_ref(server), restart).await
+    });
+    let flushed = in_a_group(RedisOptions::new(), Fault::Deletion, async |url, server| {
+        happens_to(url, from_ref(server), async |server| server.flush().await.unwrap()).await
+    });
+    let evicted = in_a_group(RedisOptions::new(), Fault::Deletion, async |url, server| {
+        happens_to(url, from_ref(server), evict_all).await
+    });
+    let jumped = in_a_group(RedisOptions::new().movable_clock(), Fault::ClockJump, async |url, server| {
+        happens_to(url, from_ref(server), async |server| server.shift_clock(3_600)).await
+    });
+    let lost =
+        in_a_group(aof(), Fault::PowerLoss, async |url, server| power_loss(url, from_ref(server)).await);
+    tokio::join!(emptied, flushed, evicted, jumped, lost);
 }
 
 /// What a fault of a majority does, and that a minority does nothing.

@@ -3,11 +3,11 @@
 use zookeeper_client::{Error, MultiReadResult};
 
 use super::line::{Line, used};
-use super::names::{Names, Note, Place};
+use super::names::{Names, Note};
 use super::nodes::line;
 use super::session::Session;
 use super::{Core, error};
-use crate::backend::{BackendError, HolderState, Kind, LockState, Warning};
+use crate::backend::{BackendError, HolderState, Kind, LockState, Mode, Warning};
 use crate::key::LockKey;
 
 /// How many nodes one request looks at.
@@ -30,14 +30,13 @@ impl Core {
         line: &Line,
         most: usize,
     ) -> Result<LockState, BackendError> {
-        let holding = line.holders(u32::MAX);
-        let (held, waiting) = line.places().split_at(holding);
-        let mut holders = self.holders(session, lock, held).await?;
-        let waiters = waiting.len() as u64;
+        let held = line.holding();
+        let mut holders = self.holders(session, lock, line).await?;
+        let waiters = (line.places().len() - held.len()) as u64;
         if holders.is_empty() && waiters == 0 {
             return Ok(LockState::new(key.clone(), None, 0));
         }
-        let kind = line.kind(None).unwrap_or(Kind::Exclusive);
+        let kind = line.kind().unwrap_or(Kind::Exclusive);
         holders.sort_by_key(|holder| std::cmp::Reverse(holder.remaining));
         let count = holders.len() as u64;
         holders.truncate(most);
@@ -53,9 +52,10 @@ impl Core {
         &self,
         session: &Session,
         lock: &str,
-        held: &[Place],
+        line: &Line,
     ) -> Result<Vec<HolderState>, BackendError> {
         let failed = |failed: Error| error::of("inspect", &failed);
+        let held = line.holding();
         let mut holders = Vec::with_capacity(held.len());
         for chunk in held.chunks(CHUNK) {
             let mut reader = session.client.new_multi_reader();
@@ -69,7 +69,16 @@ impl Core {
                         let path = format!("{lock}/{}", place.name);
                         let remaining = self.remaining(place.owner, &path, note.length);
                         let holder = HolderState::new(Some(note.label), Some(remaining), Some(place.owner));
-                        holders.push(holder.holding(place.mode));
+                        holders.push(match (place.mode, line.limit().permits) {
+                            (Mode::Permits { weight, .. }, Some(limit)) => {
+                                holder.holding(Mode::Permits { limit, weight })
+                            }
+                            (Mode::Owned { .. }, _) => {
+                                let holds = u32::try_from(held.len()).unwrap_or(u32::MAX);
+                                holder.holding(place.mode).with_holds(holds)
+                            }
+                            _ => holder.holding(place.mode),
+                        });
                     }
                     MultiReadResult::Error { err: Error::NoNode } => {}
                     MultiReadResult::Error { err } => return Err(failed(err)),
@@ -99,8 +108,11 @@ impl Core {
             let answers = reader.commit().await.map_err(|failed| error::of("list", &failed))?;
             for (key, answer) in chunk.iter().zip(answers) {
                 let MultiReadResult::Children { children } = answer else { continue };
-                let Ok(line) = line(Ok(children)) else { continue };
+                let Ok(mut line) = line(Ok(children)) else { continue };
                 let lock = self.names.lock(key);
+                if let Some(Kind::Semaphore { .. }) = line.kind() {
+                    line = self.look(&session, &lock).await?;
+                }
                 let state = self.state(&session, key, &lock, &line, LockState::MOST_LISTED).await?;
                 if state.holder.is_some() {
                     states.push(state);
@@ -118,10 +130,9 @@ impl Core {
         let session = self.session().await?;
         let lock = self.names.lock(key);
         let line = self.look(&session, &lock).await?;
-        let held = &line.places()[..line.holders(u32::MAX)];
-        let mut holders = self.holders(&session, &lock, held).await?;
+        let mut holders = self.holders(&session, &lock, &line).await?;
         let mut taken = false;
-        for place in held {
+        for place in line.holding() {
             taken |= self.delete_any(&session, &format!("{lock}/{}", place.name)).await?;
         }
         holders.sort_by_key(|holder| std::cmp::Reverse(holder.remaining));

@@ -1,12 +1,45 @@
 //! Who stands at one lock, in order, and who of them holds it: pure, from the names of the nodes.
 
 use super::names::Place;
-use crate::backend::{Kind, Mode};
+use crate::backend::{BackendError, BackendErrorKind, Kind, Mode};
 
 /// The places at a lock, in the order of arrival.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Line {
     places: Vec<Place>,
+    limit: Limit,
+    /// So many of them hold whatever the limit says.
+    before_limit: usize,
+}
+
+/// How many permits a semaphore has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Limit {
+    /// `None` where none is written.
+    pub(super) permits: Option<u32>,
+    /// Places up to this one held when the limit was changed: they hold beyond a lower one too.
+    pub(super) held_to: Option<i32>,
+}
+
+impl Limit {
+    pub(super) fn new(permits: u32) -> Self {
+        Self { permits: Some(permits), held_to: None }
+    }
+
+    /// From what stands in the lock's node.
+    pub(super) fn read(data: &[u8]) -> Self {
+        let text = std::str::from_utf8(data).unwrap_or_default();
+        let (permits, held_to) = text.split_once(' ').unwrap_or((text, ""));
+        Self { permits: permits.parse().ok(), held_to: held_to.parse().ok() }
+    }
+
+    pub(super) fn written(&self) -> Vec<u8> {
+        let mut text = self.permits.map(|permits| permits.to_string()).unwrap_or_default();
+        if let Some(held_to) = self.held_to {
+            text.push_str(&format!(" {held_to}"));
+        }
+        text.into_bytes()
+    }
 }
 
 /// Whether a place holds the lock.
@@ -42,7 +75,21 @@ impl Line {
         places.sort_by(|one, other| {
             rank(one.sequence).cmp(&rank(other.sequence)).then_with(|| one.name.cmp(&other.name))
         });
-        Ok(Self { places })
+        Ok(Self { places, limit: Limit::default(), before_limit: 0 })
+    }
+
+    /// With the limit that stands in the lock's node.
+    pub(super) fn within(mut self, limit: Limit) -> Self {
+        self.limit = limit;
+        let held = limit
+            .held_to
+            .map(|last| self.places.iter().position(|place| last.wrapping_sub(place.sequence) < 0));
+        self.before_limit = held.map_or(0, |position| position.unwrap_or(self.places.len()));
+        self
+    }
+
+    pub(super) fn limit(&self) -> Limit {
+        self.limit
     }
 
     pub(super) fn places(&self) -> &[Place] {
@@ -59,8 +106,8 @@ impl Line {
     }
 
     /// What kind of lock this is by now.
-    pub(super) fn kind(&self, limit: Option<u32>) -> Option<Kind> {
-        self.places.first().map(|place| match (place.mode.kind(), limit) {
+    pub(super) fn kind(&self) -> Option<Kind> {
+        self.places.first().map(|place| match (place.mode.kind(), self.limit.permits) {
             (Kind::Semaphore { .. }, Some(limit)) => Kind::Semaphore { limit },
             (kind, _) => kind,
         })
@@ -72,23 +119,43 @@ impl Line {
         self.before(position).iter().any(|place| !alike(place.mode))
     }
 
-    /// Whether who holds in this way holds behind these.
-    fn holds(before: &[Place], mode: Mode, limit: u32) -> bool {
+    /// Whether who stands there, or comes now, holds.
+    fn holds(&self, mode: Mode, position: Option<usize>) -> bool {
+        if position.is_some_and(|position| position < self.before_limit) {
+            return true;
+        }
+        let before = self.before(position);
         match mode {
             Mode::Read => before.iter().all(|place| place.mode == Mode::Read),
             Mode::Owned { .. } => before.iter().all(|place| place.mode == mode && !place.kept),
-            Mode::Permits { weight, .. } => used(before) + u64::from(weight) <= u64::from(limit),
+            Mode::Permits { weight, .. } => {
+                let limit = self.limit.permits.unwrap_or(u32::MAX);
+                used(before) + u64::from(weight) <= u64::from(limit)
+            }
             _ => before.is_empty(),
         }
     }
 
-    /// What is true of a place, or of who would come now. `limit` is that of the semaphore.
-    pub(super) fn verdict(&self, mode: Mode, position: Option<usize>, limit: u32) -> Verdict<'_> {
-        let before = self.before(position);
-        if Self::holds(before, mode, limit) {
+    /// That a semaphore in use has the limit that is asked for.
+    pub(super) fn check_limit(&self, mode: Mode) -> Result<(), BackendError> {
+        match (mode, self.limit.permits) {
+            (Mode::Permits { limit, .. }, Some(stands)) if stands != limit && !self.places.is_empty() => {
+                Err(BackendError::refused(
+                    BackendErrorKind::LimitMismatch,
+                    format!("the semaphore has {stands} permits, not {limit}"),
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What is true of a place, or of who would come now.
+    pub(super) fn verdict(&self, mode: Mode, position: Option<usize>) -> Verdict<'_> {
+        if self.holds(mode, position) {
             return Verdict::Granted;
         }
-        let Some((last, front)) = before.split_last() else {
+        let before = self.before(position);
+        let Some(last) = before.last() else {
             // More permits than there are by now.
             return Verdict::Next;
         };
@@ -98,15 +165,20 @@ impl Line {
                 Verdict::Behind(writer.unwrap_or(last))
             }
             Mode::Owned { .. } => Verdict::Behind(&before[0]),
-            Mode::Permits { .. } if Self::holds(front, last.mode, limit) => Verdict::Next,
+            Mode::Permits { .. } if self.holds(last.mode, Some(before.len() - 1)) => Verdict::Next,
             _ => Verdict::Behind(last),
         }
     }
 
-    /// How many of the places hold the lock: always the first so many.
-    pub(super) fn holders(&self, limit: u32) -> usize {
-        let holds = |(index, place): &(usize, &Place)| Self::holds(&self.places[..*index], place.mode, limit);
-        self.places.iter().enumerate().take_while(holds).count()
+    /// Those who hold the lock: always the first so many.
+    pub(super) fn holding(&self) -> &[Place] {
+        let holds = |(index, place): &(usize, &Place)| self.holds(place.mode, Some(*index));
+        &self.places[..self.places.iter().enumerate().take_while(holds).count()]
+    }
+
+    /// The place with this name, if it is there.
+    pub(super) fn place(&self, name: &str) -> Option<&Place> {
+        self.places.iter().find(|place| place.name == name)
     }
 }
 
@@ -130,8 +202,8 @@ mod tests {
     }
 
     /// Who of the line holds, and whom each of the others is behind.
-    fn verdicts(line: &Line, limit: u32) -> String {
-        let told = |(index, place): (usize, &Place)| match line.verdict(place.mode, Some(index), limit) {
+    fn verdicts(line: &Line) -> String {
+        let told = |(index, place): (usize, &Place)| match line.verdict(place.mode, Some(index)) {
             Verdict::Granted => "+".to_owned(),
             Verdict::Behind(other) => other.sequence.to_string(),
             Verdict::Next => "n".to_owned(),
@@ -153,10 +225,22 @@ mod tests {
             (vec![&x, &x, &y, &x, &y], 0, "++000", 2),
             (vec![], 0, "", 0),
         ] {
-            let line = line(&modes);
-            assert_eq!(verdicts(&line, limit), expected, "{modes:?}");
-            assert_eq!(line.holders(limit), holders, "{modes:?}");
+            let line = line(&modes).within(Limit::new(limit));
+            assert_eq!(verdicts(&line), expected, "{modes:?}");
+            assert_eq!(line.holding().len(), holders, "{modes:?}");
         }
+    }
+
+    #[test]
+    fn a_lower_limit_takes_nothing_away() {
+        let line = line(&["p3of5", "p1of5", "p2of5", "p1of5"]);
+        assert_eq!(verdicts(&line.clone().within(Limit::new(2))), "n012");
+        for (held_to, expected) in [(1, "++n2"), (9, "++++"), (-1, "n012")] {
+            let limit = Limit { permits: Some(2), held_to: Some(held_to) };
+            assert_eq!(verdicts(&line.clone().within(limit)), expected);
+            assert_eq!(Limit::read(&limit.written()), limit);
+        }
+        assert_eq!(Limit::read(b""), Limit::default());
     }
 
     #[test]
@@ -165,7 +249,7 @@ mod tests {
             let first = Place::read(&name(mode, 3)).unwrap();
             let line = Line::of(&[name(mode, 4), first.as_kept().name]).unwrap();
             assert_eq!(line.position(&first.as_kept().name), Some(0));
-            assert_ne!(line.verdict(first.mode, Some(1), 4), Verdict::Granted);
+            assert_ne!(line.within(Limit::new(4)).verdict(first.mode, Some(1)), Verdict::Granted);
         }
     }
 
@@ -210,16 +294,16 @@ mod tests {
                     places.retain(|place| place.owner != gone);
                 }
                 let names: Vec<_> = places.iter().map(|place| place.name.clone()).collect();
-                let line = Line::of(&names).unwrap();
+                let line = Line::of(&names).unwrap().within(Limit::new(LIMIT));
                 let before = granted.len();
                 for (index, place) in line.places().iter().enumerate() {
-                    let holds = line.verdict(place.mode, Some(index), LIMIT) == Verdict::Granted;
+                    let holds = line.verdict(place.mode, Some(index)) == Verdict::Granted;
                     assert!(holds || !granted.contains(&place.owner), "seed {seed}: taken from a holder");
                     if holds && !granted.contains(&place.owner) {
                         granted.push(place.owner);
                     }
                 }
-                assert!(granted.len() >= before && line.holders(LIMIT) == granted.len());
+                assert!(granted.len() >= before && line.holding().len() == granted.len());
                 assert!(places.is_empty() || !granted.is_empty(), "seed {seed}: nobody has it");
                 let held: Vec<_> = places.iter().filter(|place| granted.contains(&place.owner)).collect();
                 let weight: u64 = held.iter().map(|place| place.mode.weight()).sum();

@@ -26,12 +26,6 @@ impl Core {
         request: &AcquireRequest,
         lane: &Handle,
     ) -> Result<Attempt, BackendError> {
-        if !matches!(request.mode, Mode::Exclusive) {
-            return Err(BackendError::refused(
-                BackendErrorKind::Unsupported,
-                "the store zookeeper has no such locks",
-            ));
-        }
         let mut open = false;
         for _ in 0..ROUNDS {
             match self.round(request, lane, &mut open).await {
@@ -79,13 +73,22 @@ impl Core {
             },
             Known::Nothing => {
                 let lock = self.names.lock(&request.key);
+                // An owner who has the lock enters in front of those who wait.
+                if let Mode::Owned { .. } = request.mode
+                    && let Some(entered) = self.enter(&session, request, &lock, None, sent, open).await?
+                {
+                    return Ok(entered);
+                }
                 if !request.queue
                     && let Some(blocked) = self.in_the_way(&session, request, &lock).await?
                 {
                     return Ok(Some(Attempt::Busy(blocked)));
                 }
                 *open = true;
-                let made = self.make(&session, request, &lock).await;
+                let made = match request.mode {
+                    Mode::Permits { limit, .. } => self.make_permits(&session, request, &lock, limit).await,
+                    _ => self.make(&session, request, &lock).await,
+                };
                 *open = made.as_ref().err().is_none_or(|error| error.applied() == Applied::Unknown);
                 made?
             }
@@ -124,8 +127,9 @@ impl Core {
         if line.conflicts(request.mode, None) {
             return Err(BackendError::key_in_use());
         }
+        line.check_limit(request.mode)?;
         // Whether what is kept is over, only a node of ours can tell: by the servers' time of its creation.
-        let free = line.verdict(request.mode, None, u32::MAX) == Verdict::Granted;
+        let free = line.verdict(request.mode, None) == Verdict::Granted;
         if free || line.places().iter().any(|place| place.kept) {
             return Ok(None);
         }
@@ -151,15 +155,39 @@ impl Core {
             self.withdraw(session, request, node).await?;
             return Err(BackendError::key_in_use());
         }
-        match line.verdict(request.mode, Some(position), u32::MAX) {
+        if let Err(error) = line.check_limit(request.mode) {
+            self.withdraw(session, request, node).await?;
+            return Err(error);
+        }
+        match line.verdict(request.mode, Some(position)) {
             Verdict::Granted => {
-                let (token, ttl) = (node.czxid, request.ttl.as_duration());
+                let token = match request.mode {
+                    Mode::Owned { .. } => match self.share_token(session, request, node, line).await? {
+                        Some(token) => token,
+                        None => return Ok(None),
+                    },
+                    _ => node.czxid,
+                };
+                if let Mode::Permits { .. } = request.mode
+                    && self.table().was_told(request.owner)
+                {
+                    self.tell_next(session, request, node);
+                }
+                let ttl = request.ttl.as_duration();
                 match self.with_table(|table| table.held(request.owner, token, ttl, self.clock.now())) {
                     true => Ok(Some(granted(sent, token))),
                     false => Err(cancelled().with_open_outcome()),
                 }
             }
             verdict => {
+                if let Mode::Owned { .. } = request.mode {
+                    let mut open = true;
+                    let entered =
+                        self.enter(session, request, &node.lock, Some((node, line)), sent, &mut open);
+                    if let Some(entered) = entered.await? {
+                        return Ok(entered);
+                    }
+                }
                 if self.clear_kept(session, node, line.before(Some(position))).await? {
                     return Ok(None);
                 }

@@ -7,22 +7,27 @@
 //! | `table` | what this process holds and waits for, and until when |
 //! | `session` | the session, on a thread of the store's own |
 //! | `locks`, `nodes`, `waiting`, `holding` | the operations |
+//! | `limit`, `owned`, `convert`, `together` | what semaphores, explicit owners, read/write locks and several locks need besides |
 //! | `kept` | what stays taken after its release |
 //! | `reaper` | what lapses |
 //! | `admin` | looking at locks, and taking them |
 
 mod admin;
+mod convert;
 mod error;
 mod holding;
 mod kept;
+mod limit;
 mod line;
 mod locks;
 mod names;
 mod nodes;
 mod options;
+mod owned;
 mod reaper;
 mod session;
 mod table;
+mod together;
 mod url;
 mod waiting;
 
@@ -40,8 +45,8 @@ use self::names::Names;
 use self::session::{Lane, Link};
 use self::table::Table;
 use super::{
-    AcquireRequest, Attempt, Backend, BackendError, Blocked, Capability, Guarantees, HolderState,
-    LeaseHandle, LockState, PostedRelease, Promise, Released, Renewal, Turn, Warning,
+    AcquireRequest, Attempt, AttemptAll, Backend, BackendError, Blocked, Capability, Guarantees, HolderState,
+    LeaseHandle, LockState, Mode, PostedRelease, Promise, Released, Renewal, Turn, Warning,
 };
 use crate::clock::Clock;
 use crate::key::LockKey;
@@ -102,14 +107,7 @@ impl ZooKeeperBackend {
             "ZooKeeper",
             [Violated, Fenced, Holds, Holds, NotApplicable, Holds, Holds, Holds, Violated],
         )
-        .without(&[
-            Capability::ReadWrite,
-            Capability::Semaphore,
-            Capability::Owners,
-            Capability::Latches,
-            Capability::Circles,
-            Capability::Records,
-        ])
+        .without(&[Capability::Latches, Capability::Circles, Capability::Records])
     }
 
     /// The core, with its thread running.
@@ -171,6 +169,10 @@ impl Backend for ZooKeeperBackend {
         core.attempt(request, &lane.handle).await
     }
 
+    async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll, BackendError> {
+        self.core()?.0.attempt_all(requests).await
+    }
+
     async fn turn(&self, request: &AcquireRequest, blocked: &Blocked) -> Result<Turn, BackendError> {
         self.core.wait(request, blocked).await;
         Ok(Turn::Again)
@@ -208,6 +210,14 @@ impl Backend for ZooKeeperBackend {
 
     async fn force_release(&self, key: &LockKey) -> Result<Option<HolderState>, BackendError> {
         self.core()?.0.force_release(key).await
+    }
+
+    async fn convert(&self, lease: &LeaseHandle, to: Mode) -> Result<Attempt, BackendError> {
+        self.core()?.0.convert(lease, to).await
+    }
+
+    async fn resize(&self, key: &LockKey, limit: u32) -> Result<bool, BackendError> {
+        self.core()?.0.resize(key, limit).await
     }
 
     async fn ping(&self) -> Result<(), BackendError> {

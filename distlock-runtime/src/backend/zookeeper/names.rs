@@ -103,6 +103,16 @@ impl Place {
             ..self.clone()
         }
     }
+
+    /// The same place, held in another way.
+    pub(super) fn converted(&self, mode: Mode) -> Self {
+        Self { name: name(mode, self.owner, self.sequence), mode, ..self.clone() }
+    }
+
+    /// A place beside this one, held by another acquisition in the same way.
+    pub(super) fn beside(&self, owner: OwnerToken) -> Self {
+        Self { name: name(self.mode, owner, self.sequence), owner, ..self.clone() }
+    }
 }
 
 /// What ZooKeeper puts the sequence behind.

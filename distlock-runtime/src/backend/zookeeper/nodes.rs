@@ -3,7 +3,7 @@
 use zookeeper_client::{CreateMode, Error, Stat};
 
 use super::error;
-use super::line::Line;
+use super::line::{Limit, Line};
 use super::names::{Note, Place, prefix};
 use super::session::Session;
 use super::table::{Node, cancelled};
@@ -18,12 +18,19 @@ impl Core {
     /// Who stands at a lock, by a look that nothing written before it escapes: the leader has seen it too, and our session there.
     pub(super) async fn look(&self, session: &Session, lock: &str) -> Result<Line, BackendError> {
         let sync = session.client.sync(lock);
+        let data = session.client.get_data(lock);
         let names = session.client.list_children(lock);
         sync.await.map_err(|failed| error::of("look", &failed))?;
-        line(names.await)
+        let limit = match data.await {
+            Ok((data, _)) => Limit::read(&data),
+            Err(Error::NoNode) => return Ok(Line::default()),
+            Err(failed) => return Err(error::of("look", &failed)),
+        };
+        Ok(line(names.await)?.within(limit))
     }
 
     /// Makes the node of an acquisition, and looks who stands there by then. `Err` with an open outcome leaves it to be looked for.
+    /// Semaphores have [their own way](Self::make_permits).
     pub(super) async fn make(
         &self,
         session: &Session,
@@ -86,7 +93,7 @@ impl Core {
     ///
     /// # Errors
     /// It was cancelled meanwhile: whoever did that removes the node.
-    fn placed(
+    pub(super) fn placed(
         &self,
         request: &AcquireRequest,
         lock: &str,
@@ -139,6 +146,15 @@ impl Core {
                 Err(failed) if error::is_open(&failed) => sent = true,
                 Err(failed) => return Err(error::of("delete", &failed)),
             }
+        }
+    }
+
+    /// The stat of a node that was just made in one step with others: the answer to that has none.
+    pub(super) async fn stat(&self, session: &Session, path: &str) -> Result<Stat, BackendError> {
+        match session.client.check_stat(path).await {
+            Ok(Some(stat)) => Ok(stat),
+            Ok(None) => Err(BackendError::unknown("the node was taken away as soon as it was made")),
+            Err(failed) => Err(error::of("create", &failed).with_open_outcome()),
         }
     }
 

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::names::Place;
-use crate::backend::{AcquireRequest, BackendError, BackendErrorKind, Blocked, LeaseHandle};
+use crate::backend::{AcquireRequest, BackendError, BackendErrorKind, Blocked, LeaseHandle, Mode};
 use crate::clock::Moment;
 use crate::key::LockKey;
 use crate::token::OwnerToken;
@@ -43,6 +43,10 @@ pub(super) struct Entry {
     expires: Moment,
     bell: Arc<Notify>,
     watch: Option<Watch>,
+    /// It was told to wait.
+    told: bool,
+    /// Its last wait ended without a ring.
+    slept: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +101,7 @@ pub(super) enum Known {
     /// A node may be there.
     Asked,
     Waiting(Node),
-    /// The same, and nothing can have changed since the last look.
+    /// The same, and its watch hasn't seen a change since the last look.
     Told(Blocked),
     Held(Node, u64),
 }
@@ -134,14 +138,15 @@ impl Table {
             }
             (Stage::Held { token }, Some(node)) => Ok(Known::Held(node.clone(), token)),
             (Stage::Waiting, Some(node)) => {
-                let told = entry
-                    .watch
-                    .as_ref()
-                    .filter(|watch| request.queue && !watch.task.is_finished() && watch.looked + LOOK > now);
+                // A semaphore's next waiter may miss that those in front of it were granted.
+                let may_be = request.queue && entry.slept && !matches!(request.mode, Mode::Permits { .. });
+                let stands = |watch: &&Watch| !watch.task.is_finished() && watch.looked + LOOK > now;
+                let told = entry.watch.as_ref().filter(|watch| may_be && stands(watch));
                 let known = match told {
                     Some(watch) => Known::Told(watch.blocked.clone()),
                     None => Known::Waiting(node.clone()),
                 };
+                self.waited(request.owner, true);
                 self.expire_at(request.owner, now + LIVE);
                 Ok(known)
             }
@@ -172,6 +177,8 @@ impl Table {
                 expires: Moment::NEVER,
                 bell: Arc::default(),
                 watch: None,
+                told: false,
+                slept: false,
             },
         );
         self.expire_at(request.owner, now + LIVE);
@@ -203,6 +210,16 @@ impl Table {
         entry.watch = None;
         self.expire_at(owner, until);
         true
+    }
+
+    /// It is held as another node now.
+    pub(super) fn converted(&mut self, owner: OwnerToken, node: Node, token: u64) {
+        if let Some(entry) = self.entries.get_mut(&owner)
+            && let Stage::Held { .. } = entry.stage
+        {
+            entry.stage = Stage::Held { token };
+            entry.node = Some(node);
+        }
     }
 
     /// The node of a hold that may be renewed.
@@ -268,6 +285,13 @@ impl Table {
         Some(bell)
     }
 
+    /// A wait ended, by the bell or not.
+    pub(super) fn waited(&mut self, owner: OwnerToken, rung: bool) {
+        if let Some(entry) = self.entries.get_mut(&owner) {
+            entry.slept = !rung;
+        }
+    }
+
     pub(super) fn ring(&mut self, owner: OwnerToken) {
         if let Some(entry) = self.entries.get_mut(&owner) {
             entry.watch = None;
@@ -286,7 +310,13 @@ impl Table {
         let watch = Watch { task, blocked: blocked.clone(), looked };
         if let Some(entry) = self.entries.get_mut(&owner).filter(|entry| entry.stage == Stage::Waiting) {
             entry.watch = Some(watch);
+            entry.told = true;
         }
+    }
+
+    /// Whether it stood in the line for a while, so that somebody may watch it.
+    pub(super) fn was_told(&self, owner: OwnerToken) -> bool {
+        self.entries.get(&owner).is_some_and(|entry| entry.told)
     }
 
     /// Everything that a session had is gone; those who wait are told.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use zookeeper_client::Error;
+use zookeeper_client::{Error, OneshotWatcher};
 
-use super::line::{Line, Verdict};
+use super::line::{Limit, Line, Verdict};
 use super::session::{Session, WeakCore};
 use super::table::Node;
 use super::{Core, error};
@@ -36,17 +36,21 @@ impl Core {
                 let watched = client.get_and_watch_data(&path);
                 let blocked = self.blocked(session, &node.lock, line);
                 match watched.await {
-                    Ok((_, _, watcher)) => Some((watcher, blocked.await?)),
+                    Ok((_, _, watcher)) => Some((Watchers::One(watcher), blocked.await?)),
                     // Gone meanwhile: worth another look at once.
                     Err(Error::NoNode) => None,
                     Err(error) => return Err(failed(error)),
                 }
             }
+            // The next of a semaphore: whoever of those in front of it goes, or more permits.
             _ => {
-                let (names, watcher) = client.list_and_watch_children(&node.lock).await.map_err(failed)?;
-                let same = Line::of(&names).is_ok_and(|now| now == *line);
+                let names = client.list_and_watch_children(&node.lock);
+                let limit = client.get_and_watch_data(&node.lock);
+                let (names, watcher) = names.await.map_err(failed)?;
+                let (data, _, limit) = limit.await.map_err(failed)?;
+                let now = Line::of(&names).map(|line| line.within(Limit::read(&data)));
                 let blocked = self.blocked(session, &node.lock, line).await?;
-                same.then_some((watcher, blocked))
+                now.is_ok_and(|now| now == *line).then_some((Watchers::Two(watcher, limit), blocked))
             }
         };
         let (core, owner) = (Arc::downgrade(self), request.owner);
@@ -54,7 +58,7 @@ impl Core {
             Some((watcher, blocked)) => {
                 // On the store's thread: a watcher mustn't outlive the session.
                 let task = lane.spawn(async move {
-                    watcher.changed().await;
+                    watcher.any().await;
                     ring(&core, owner);
                 });
                 self.with_table(|table| table.watched(owner, task.abort_handle(), &blocked, looked));
@@ -76,9 +80,27 @@ impl Core {
         match bell {
             // A ring between the attempt and now left a permit in it.
             Some(bell) => {
-                let _ = tokio::time::timeout(FALLBACK, bell.notified()).await;
+                let rung = tokio::time::timeout(FALLBACK, bell.notified()).await.is_ok();
+                self.with_table(|table| table.waited(request.owner, rung));
             }
             None => tokio::time::sleep(lapse.mul_f64(0.25 + fastrand::f64() * 0.75)).await,
+        }
+    }
+}
+
+enum Watchers {
+    One(OneshotWatcher),
+    Two(OneshotWatcher, OneshotWatcher),
+}
+
+impl Watchers {
+    async fn any(self) {
+        match self {
+            Self::One(one) => drop(one.changed().await),
+            Self::Two(one, other) => tokio::select! {
+                _ = one.changed() => {}
+                _ = other.changed() => {}
+            },
         }
     }
 }

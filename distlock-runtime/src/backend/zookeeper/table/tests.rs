@@ -1,5 +1,4 @@
 use super::*;
-use crate::backend::Mode;
 use crate::ttl::Ttl;
 
 const SESSION: i64 = 7;

@@ -191,7 +191,7 @@ async fn fault_sentinel_and_cluster_under_every_fault_are_as_the_table_says() {
 async fn redlock(options: RedisOptions, fault: Fault, what: impl AsyncFn(&RedisServer)) {
     for hit in [2, 1] {
         let nodes = RedlockNodes::start_with(3, options.clone());
-        let verdict = happens_to(&nodes.url(""), &nodes.nodes()[..hit], &what).await;
+        let verdict = happens_to(&nodes.url("node_timeout=1s"), &nodes.nodes()[..hit], &what).await;
         if hit == 1 {
             assert!(verdict.second.is_none(), "{fault} of a minority: {verdict:?}");
         } else {
@@ -210,7 +210,7 @@ async fn fault_redlock_under_every_fault_is_as_the_table_says() {
         .await;
     for hit in [2, 1] {
         let nodes = RedlockNodes::start_with(3, aof());
-        let verdict = power_loss(&nodes.url(""), &nodes.nodes()[..hit]).await;
+        let verdict = power_loss(&nodes.url("node_timeout=1s"), &nodes.nodes()[..hit]).await;
         if hit == 1 {
             assert!(verdict.second.is_none(), "{verdict:?}");
         } else {

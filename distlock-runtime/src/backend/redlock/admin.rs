@@ -62,9 +62,12 @@ impl RedlockBackend {
     pub(super) async fn check_settings(&self) -> Result<Vec<Warning>, BackendError> {
         let look = |node: &Arc<RedisBackend>| {
             let node = Arc::clone(node);
-            async move { Ok((node.check().await?, node.run_id().await?)) }
+            async move {
+                let (warnings, id) = tokio::join!(node.check(), node.run_id());
+                Ok((warnings?, id?))
+            }
         };
-        let votes = ask_all(PATIENCE, self.nodes.iter().map(look), |_| false).await;
+        let votes = ask_all(PATIENCE * 2, self.nodes.iter().map(look), |_| false).await;
         self.need_a_quorum(&votes)?;
         let named = |(vote, address): (&Vote<Look>, &String)| match vote {
             Some(Ok((_, Some(id)))) => Some((id.clone(), address.clone())),

@@ -16,7 +16,9 @@ use distlock::records::{CrashPolicy, Fingerprint, RecordKey, RecordNote, RecordS
 use distlock::{LockError, LockManager, OwnerToken, Ttl, idempotent};
 use distlock_runtime::Clock;
 use distlock_runtime::backend::postgres::{PostgresBackend, PostgresOptions};
-use distlock_runtime::backend::{BackendErrorKind, Claim, ClaimOutcome, RecordLease, RecordStore, Renewal};
+use distlock_runtime::backend::{
+    Backend as _, BackendErrorKind, Claim, ClaimOutcome, RecordLease, RecordStore, Renewal,
+};
 use distlock_tests::procs::Worker;
 use distlock_tests::server::{PgBouncer, PostgresOptions as ServerOptions, PostgresServer};
 use distlock_tests::wait;
@@ -41,11 +43,12 @@ fn claim(key: &str) -> Claim {
     }
 }
 
-fn backend(url: &str) -> Arc<PostgresBackend> {
-    PostgresBackend::open(&PostgresOptions::from_url(url).unwrap(), Clock::System).unwrap()
+fn backend(url: &str) -> Arc<dyn RecordStore> {
+    let backend = PostgresBackend::open(&PostgresOptions::from_url(url).unwrap(), Clock::System).unwrap();
+    backend.records().unwrap()
 }
 
-async fn claimed(store: &PostgresBackend, claim: &Claim) -> RecordLease {
+async fn claimed(store: &Arc<dyn RecordStore>, claim: &Claim) -> RecordLease {
     match store.claim(claim).await.unwrap() {
         ClaimOutcome::Claimed { fence, .. } => {
             RecordLease { key: claim.key, owner: claim.owner, fence, ttl: claim.lease }

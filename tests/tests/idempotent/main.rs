@@ -1,4 +1,4 @@
-//! Work that runs once for each key, on memory and on Redis: `LockManager::idempotent` and `#[idempotent]`.
+//! Work that runs once for each key, on memory, on Redis, and on Postgres: `LockManager::idempotent` and `#[idempotent]`.
 
 mod attribute;
 mod calls;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use distlock::LockManager;
-use distlock_tests::server::{RedisOptions, RedisServer};
+use distlock_tests::server::{RedisOptions, RedisServer, SharedPostgres};
 use distlock_tests::wait;
 use tokio::sync::Notify;
 
@@ -25,6 +25,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 enum Store {
     Memory(String),
     Redis(Box<RedisServer>),
+    /// A namespace of its own.
+    Postgres(String),
 }
 
 impl Store {
@@ -36,9 +38,14 @@ impl Store {
         Self::Redis(Box::new(RedisServer::start(RedisOptions::new()).expect("redis-server starts")))
     }
 
+    fn postgres() -> Self {
+        let server = SharedPostgres::attach().expect("postgres starts");
+        Self::Postgres(format!("{}?namespace=n{:016x}", server.url(), fastrand::u64(..)))
+    }
+
     fn url(&self) -> String {
         match self {
-            Self::Memory(url) => url.clone(),
+            Self::Memory(url) | Self::Postgres(url) => url.clone(),
             Self::Redis(server) => server.url(),
         }
     }
@@ -60,6 +67,10 @@ macro_rules! on_every_store {
         mod redis {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() { super::$case($crate::Store::redis()).await; })*
+        }
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() { super::$case($crate::Store::postgres()).await; })*
         }
     };
 }

@@ -39,7 +39,7 @@ pub use self::migration::MIGRATION;
 pub use self::options::{PostgresMode, PostgresOptions};
 
 use self::connection::Connections;
-use self::records::RecordStatements;
+use self::records::Records;
 use self::statements::Statements;
 use self::wakeups::Wakeups;
 use super::{
@@ -61,9 +61,9 @@ pub fn open(options: &PostgresOptions, clock: Clock) -> Result<Arc<dyn Backend>,
 
 /// A store in a Postgres database, with leases as rows.
 pub struct PostgresBackend {
-    connections: Connections,
+    connections: Arc<Connections>,
     statements: Arc<Statements>,
-    records: RecordStatements,
+    records: Arc<Records>,
     namespace: String,
     label: String,
     channel: String,
@@ -83,16 +83,18 @@ impl PostgresBackend {
                 "this version has no mode=advisory: use mode=row",
             ));
         }
-        let connections = Connections::new(options, clock)?;
+        let connections = Arc::new(Connections::new(options, clock)?);
         let random = OwnerToken::random().map_err(|failure| options::config(failure.to_string()))?;
+        let (wakeups, channel) = (Arc::<Wakeups>::default(), format!("distlock_{}", random.to_hex()));
+        let records = Records::new(connections.clone(), &namespace, wakeups.clone(), &channel);
         Ok(Arc::new(Self {
             statements: Arc::new(Statements::new(&connections)),
-            records: RecordStatements::new(&connections),
+            records: Arc::new(records),
             connections,
             namespace,
             label: options.value_label(),
-            channel: format!("distlock_{}", random.to_hex()),
-            wakeups: Arc::default(),
+            channel,
+            wakeups,
         }))
     }
 
@@ -209,7 +211,7 @@ impl Backend for PostgresBackend {
     }
 
     fn records(self: Arc<Self>) -> Option<Arc<dyn RecordStore>> {
-        Some(self)
+        Some(Arc::clone(&self.records) as _)
     }
 }
 

@@ -113,7 +113,7 @@ impl PostgresBackend {
                 Ok(_) => {}
                 Err(failure) => tracing::debug!(%failure, "nothing could be taken away this time"),
             }
-            if let Err(failure) = self.purge_records().await {
+            if let Err(failure) = self.records.purge_what_is_over().await {
                 tracing::debug!(%failure, "no record could be taken away this time");
             }
         }

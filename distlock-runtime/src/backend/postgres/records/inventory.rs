@@ -2,9 +2,10 @@
 
 use tokio_postgres::types::Type;
 
+use super::super::answer;
 use super::super::connection::Parameter;
-use super::super::{PostgresBackend, answer};
-use super::{read, settled};
+
+use super::{Records, read, settled};
 use crate::backend::{
     BackendError, Fingerprint, Purged, RecordFilter, RecordInfo, RecordKey, RecordScope, Resolved, Settlement,
 };
@@ -14,7 +15,7 @@ const PAGE: i32 = 1000;
 /// How many records are forgotten in one step.
 const REMOVED: usize = 500;
 
-impl PostgresBackend {
+impl Records {
     pub(super) async fn look_through(
         &self,
         filter: &RecordFilter,
@@ -30,7 +31,7 @@ impl PostgresBackend {
                 (&after, Type::BYTEA),
                 (&PAGE, Type::INT4),
             ];
-            let page = self.connections.run("list", &self.records.list, &parameters).await?.rows;
+            let page = self.connections.run("list", &self.statements.list, &parameters).await?.rows;
             for row in &page {
                 let (key, info) = read::listed(row)?;
                 after = key;
@@ -63,7 +64,7 @@ impl PostgresBackend {
             (&version, Type::INT4),
             (&digest, Type::BYTEA),
         ];
-        let reply = self.connections.run("resolve", &self.records.resolve, &parameters).await?;
+        let reply = self.connections.run("resolve", &self.statements.resolve, &parameters).await?;
         Ok(match answer::column::<i32>(answer::only("resolve", &reply)?, 0)? {
             1 => Resolved::Done,
             0 => Resolved::Refused,
@@ -83,7 +84,7 @@ impl PostgresBackend {
             let most_rows = i64::try_from(most).expect("a page is short");
             let parameters: [Parameter<'_>; 3] =
                 [(&self.namespace, Type::TEXT), (&&scope[..], Type::BYTEA), (&most_rows, Type::INT8)];
-            let reply = self.connections.run("purge", &self.records.purge, &parameters).await?;
+            let reply = self.connections.run("purge", &self.statements.purge, &parameters).await?;
             let row = answer::only("purge", &reply)?;
             let removed = usize::try_from(answer::column::<i64>(row, 0)?).unwrap_or(0);
             purged.removed += removed;

@@ -5,16 +5,17 @@ mod quota;
 mod read;
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio_postgres::types::Type;
 
 use self::read::{held, record};
+use super::answer;
 use super::connection::{Connections, Parameter};
 use super::locks::milliseconds;
-use super::wakeups::{jittered, pause};
-use super::{PostgresBackend, answer};
+use super::wakeups::{Wakeups, jittered, pause};
 use crate::backend::{
     BackendError, BackendErrorKind, Charge, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Purged, Record,
     RecordFilter, RecordInfo, RecordKey, RecordLease, RecordScope, RecordStore, Renewal, Reservation,
@@ -35,10 +36,10 @@ macro_rules! statements {
     ($($name:ident = $text:literal;)*) => {
         /// The statements, for the chosen schema.
         #[derive(Debug)]
-        pub(super) struct RecordStatements { $($name: String,)* }
+        struct RecordStatements { $($name: String,)* }
 
         impl RecordStatements {
-            pub(super) fn new(connections: &Connections) -> Self {
+            fn new(connections: &Connections) -> Self {
                 Self { $($name: connections.sql($text),)* }
             }
         }
@@ -61,13 +62,45 @@ statements! {
     purge_all = "select distlock.purge_records($1, $2)";
 }
 
-impl PostgresBackend {
+/// The records of one namespace, in either mode.
+#[derive(Debug)]
+pub(super) struct Records {
+    connections: Arc<Connections>,
+    namespace: String,
+    statements: RecordStatements,
+    wakeups: Arc<Wakeups>,
+    /// Where the wake-ups are told what has ended.
+    channel: String,
+}
+
+impl Records {
+    pub(super) fn new(
+        connections: Arc<Connections>,
+        namespace: &str,
+        wakeups: Arc<Wakeups>,
+        channel: &str,
+    ) -> Self {
+        let statements = RecordStatements::new(&connections);
+        Self {
+            connections,
+            namespace: namespace.to_owned(),
+            statements,
+            wakeups,
+            channel: channel.to_owned(),
+        }
+    }
+
+    /// The channel that those who wait are told by, if they can be at present.
+    fn told_by(&self) -> Option<&str> {
+        self.wakeups.is_listening().then_some(&*self.channel)
+    }
+
     /// Takes away records and places that are over, some at a time.
-    pub(super) async fn purge_records(&self) -> Result<(), BackendError> {
+    pub(super) async fn purge_what_is_over(&self) -> Result<(), BackendError> {
         let mut goes_on = false;
         loop {
             let parameters: [Parameter<'_>; 2] = [(&PURGED, Type::INT8), (&goes_on, Type::BOOL)];
-            let reply = self.connections.run("purge", &self.records.purge_all, &parameters).await?;
+            let reply = self.connections.run("purge", &self.statements.purge_all, &parameters).await?;
             goes_on = answer::column::<i64>(answer::only("purge", &reply)?, 0)? >= PURGED;
             if !goes_on {
                 return Ok(());
@@ -88,7 +121,7 @@ impl PostgresBackend {
             (&fences, Type::INT8_ARRAY),
             (&lengths, Type::INT8_ARRAY),
         ];
-        let renewed = self.connections.run("renew", &self.records.renew, &parameters).await;
+        let renewed = self.connections.run("renew", &self.statements.renew, &parameters).await;
         let renewed = renewed.and_then(|reply| {
             let held: Result<Vec<_>, _> = reply.rows.iter().map(held).collect();
             Ok((reply.sent, held?))
@@ -141,14 +174,14 @@ impl PostgresBackend {
             (&self.told_by(), Type::TEXT),
             (&WATCHERS, Type::INT4),
         ];
-        let reply = self.connections.run("watch", &self.records.watch, &parameters).await?;
+        let reply = self.connections.run("watch", &self.statements.watch, &parameters).await?;
         let remaining: Option<i64> = answer::column(answer::only("watch", &reply)?, 0)?;
         Ok(remaining.map(read::duration))
     }
 }
 
 #[async_trait]
-impl RecordStore for PostgresBackend {
+impl RecordStore for Records {
     async fn claim(&self, claim: &Claim) -> Result<ClaimOutcome, BackendError> {
         let (key, owner, note) = (claim.key.to_bytes(), claim.owner.to_hex(), claim.note.to_text());
         let version = i32::from(claim.fingerprint.version);
@@ -167,7 +200,7 @@ impl RecordStore for PostgresBackend {
             (&scope.as_ref().map(|scope| &scope[..]), Type::BYTEA),
             (&note, Type::TEXT),
         ];
-        let reply = self.connections.run("claim", &self.records.claim, &parameters).await?;
+        let reply = self.connections.run("claim", &self.statements.claim, &parameters).await?;
         let row = answer::only("claim", &reply)?;
         match answer::column::<i32>(row, 0)? {
             1 => Ok(ClaimOutcome::Claimed {
@@ -191,7 +224,7 @@ impl RecordStore for PostgresBackend {
             (&owner, Type::TEXT),
             (&late, Type::INT8),
         ];
-        self.connections.run("withdraw", &self.records.withdraw, &parameters).await?;
+        self.connections.run("withdraw", &self.statements.withdraw, &parameters).await?;
         Ok(())
     }
 
@@ -215,7 +248,7 @@ impl RecordStore for PostgresBackend {
             (&retain, Type::INT8),
             (&result, Type::BYTEA),
         ];
-        let reply = self.connections.run("settle", &self.records.settle, &parameters).await?;
+        let reply = self.connections.run("settle", &self.statements.settle, &parameters).await?;
         let is_done = answer::column(answer::only("settle", &reply)?, 0)?;
         Ok(if is_done { Settled::Done } else { Settled::Fenced })
     }
@@ -223,7 +256,7 @@ impl RecordStore for PostgresBackend {
     async fn look_up(&self, key: &RecordKey) -> Result<Option<Record>, BackendError> {
         let key = key.to_bytes();
         let parameters: [Parameter<'_>; 2] = [(&self.namespace, Type::TEXT), (&&key[..], Type::BYTEA)];
-        let reply = self.connections.run("look up", &self.records.look_up, &parameters).await?;
+        let reply = self.connections.run("look up", &self.statements.look_up, &parameters).await?;
         reply.rows.first().map(|row| record("look up", row, 0)).transpose()
     }
 

@@ -2,13 +2,14 @@
 
 use tokio_postgres::types::Type;
 
+use super::super::answer;
 use super::super::connection::Parameter;
 use super::super::locks::milliseconds;
-use super::super::{PostgresBackend, answer};
-use super::kept;
+
+use super::{Records, kept};
 use crate::backend::{BackendError, Charge, Reservation, Reserved};
 
-impl PostgresBackend {
+impl Records {
     pub(super) async fn take_place(&self, wanted: &Reservation) -> Result<Reserved, BackendError> {
         let (scope, key) = (wanted.scope.to_bytes(), wanted.key.to_bytes());
         let (keys, bytes) = (bounded(wanted.quota.keys), bounded(wanted.quota.bytes));
@@ -21,7 +22,7 @@ impl PostgresBackend {
             (&keys, Type::INT8),
             (&bytes, Type::INT8),
         ];
-        let reply = self.connections.run("reserve", &self.records.reserve, &parameters).await?;
+        let reply = self.connections.run("reserve", &self.statements.reserve, &parameters).await?;
         let row = answer::only("reserve", &reply)?;
         if answer::column(row, 0)? {
             return Ok(Reserved::Granted);
@@ -40,7 +41,7 @@ impl PostgresBackend {
             (&bytes, Type::INT8),
             (&retain, Type::INT8),
         ];
-        self.connections.run("charge", &self.records.charge, &parameters).await?;
+        self.connections.run("charge", &self.statements.charge, &parameters).await?;
         Ok(())
     }
 }

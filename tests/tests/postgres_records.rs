@@ -12,6 +12,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use bytes::Bytes;
+use distlock::postgres::Begun;
 use distlock::records::{CrashPolicy, Fingerprint, RecordKey, RecordNote, RecordState, Settlement};
 use distlock::{LockError, LockManager, OwnerToken, Ttl, idempotent};
 use distlock_runtime::Clock;
@@ -306,4 +307,57 @@ async fn fault_a_restart_of_the_server_under_a_running_handler_loses_nothing() {
     assert_eq!((again.body, again.status), (first.body, first.status));
     assert_eq!(ask(&app, keyed("/", "during", "x")).await.status, http::StatusCode::CREATED);
     assert_eq!(runs.total(), 2);
+}
+
+async fn pay(State((shop, runs)): State<(Shop, Runs)>, execution: Execution) -> String {
+    runs.run(execution.key().as_str()).await;
+    let mut client = shop.client().await;
+    let mut tx = client.transaction().await.unwrap();
+    let receipt = match shop.records.claim(execution.key().as_str()).begin(&mut tx).await.unwrap() {
+        Begun::Completed(response) => response.value().unwrap(),
+        Begun::Execute(claim) => {
+            shop.write(&tx, execution.key().as_str()).await;
+            let receipt = "paid".to_owned();
+            claim.complete_with(&mut tx, &receipt).await.unwrap();
+            receipt
+        }
+    };
+    tx.commit().await.unwrap();
+    receipt
+}
+
+/// The layer outside, a record in the handler's transaction inside: whether a process dies before its commit or after it, the handler
+/// runs again, and there is one effect.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn procs_the_layer_and_a_transaction_go_together() {
+    let shop = Shop::open().await;
+    let locks = shop.manager().await;
+    let layer = IdempotencyLayer::builder(&locks)
+        .anonymous()
+        .lease(Duration::from_millis(600))
+        .after_crash(CrashPolicy::Takeover)
+        .build()
+        .unwrap();
+    let runs = Runs::open();
+    let app = Router::new().route("/", post(pay)).with_state((shop.clone(), runs.clone())).layer(layer);
+    for (key, had_committed) in [("before", false), ("after", true)] {
+        executor_killed(&shop, "takeover", key).await;
+        if had_committed {
+            // What it did before it died.
+            let mut client = shop.client().await;
+            let mut tx = client.transaction().await.unwrap();
+            let Begun::Execute(claim) = shop.records.claim(key).begin(&mut tx).await.unwrap() else {
+                panic!("new")
+            };
+            shop.write(&tx, key).await;
+            claim.complete_with(&mut tx, "paid").await.unwrap();
+            tx.commit().await.unwrap();
+        }
+        let before = runs.total();
+        for _ in 0..2 {
+            assert_eq!(ask(&app, keyed("/", key, "")).await.text(), "paid", "{key}");
+        }
+        assert_eq!(runs.total(), before + 1, "{key}: the handler runs again, once");
+        assert_eq!(shop.effects(key).await, 1, "{key}");
+    }
 }

@@ -405,3 +405,53 @@ async fn the_statements_can_be_run_by_hand() {
         tx.commit().await.unwrap();
     }
 }
+
+/// The session is ended by an administrator in the middle: nothing is left, and the next one executes.
+#[tokio::test]
+async fn a_session_that_ends_half_way_leaves_nothing() {
+    let shop = Shop::open().await;
+    let (mut client, admin) = (shop.client().await, shop.client().await);
+    let mut tx = client.transaction().await.unwrap();
+    let Begun::Execute(claim) = shop.records.claim("k").begin(&mut tx).await.unwrap() else { panic!("new") };
+    shop.write(&tx, "k").await;
+    let session: i32 = tx.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    admin.query("select pg_terminate_backend($1)", &[&session]).await.unwrap();
+    let error = claim.complete(&mut tx, "late").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connection, "{error}");
+    drop(tx);
+    let mut next = shop.client().await;
+    let mut tx = next.transaction().await.unwrap();
+    assert_eq!(pay(&shop, &mut tx, "k").await.unwrap(), "paid k");
+    tx.commit().await.unwrap();
+    assert_eq!(shop.effects("k").await, 1);
+}
+
+/// Two that wait for each other's keys: the database ends one of them, which says that it may be run again.
+#[tokio::test]
+async fn two_that_wait_for_each_other_are_seen() {
+    let shop = Shop::open().await;
+    let (mut one, mut other) = (shop.client().await, shop.client().await);
+    let (mut first, mut second) = (one.transaction().await.unwrap(), other.transaction().await.unwrap());
+    pay(&shop, &mut first, "a").await.unwrap();
+    pay(&shop, &mut second, "b").await.unwrap();
+    let crossed = async |mut tx: Transaction<'_>, key: &str| {
+        let claim = shop.records.claim(key).wait(LIMIT);
+        match claim.begin(&mut tx).await {
+            Ok(Begun::Execute(claim)) => {
+                shop.write(&tx, key).await;
+                claim.complete(&mut tx, "by the other").await.unwrap();
+                tx.commit().await.unwrap();
+                true
+            }
+            Ok(begun) => panic!("{begun:?}"),
+            Err(error) => {
+                assert!(error.kind() == ErrorKind::Connection && error.is_retryable(), "{error}");
+                tx.rollback().await.unwrap();
+                false
+            }
+        }
+    };
+    let ended = tokio::join!(crossed(first, "b"), crossed(second, "a"));
+    assert_ne!(ended.0, ended.1, "one of them");
+    assert_eq!((shop.effects("a").await, shop.effects("b").await), (1, 1));
+}

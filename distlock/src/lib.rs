@@ -1,8 +1,9 @@
 //! Run code in one place at a time, across all processes that share a store.
 //!
 //! A service with several replicas has work that must not run twice at once: one order is shipped, one report is written, one
-//! migration runs. A mutex ends at the process. distlock gives you a mutex that doesn't: the lock lives in Redis (or, for
-//! tests and single processes, in memory), under a lease that is renewed while you hold it and lapses when you die.
+//! migration runs. A mutex ends at the process. distlock gives you a mutex that doesn't: the lock lives in Redis, etcd,
+//! ZooKeeper or Postgres (or, for tests and single processes, in memory), under a lease that is renewed while you hold it and lapses
+//! when you die.
 //!
 //! # Three doors
 //!
@@ -97,6 +98,7 @@
 //! | [which lock do I need](guide::kinds) | plain, fair, owners, read/write, semaphore, several keys, election, latch |
 //! | [when an optimistic version beats a lock](guide::versions) | one row, a version in it, and no lock |
 //! | [idempotency](guide::idempotency) | one execution for each key, over HTTP and without |
+//! | [choosing a store](guide::choosing_a_store) | promises, operations and speed of each |
 //! | [configuration](guide::configuration) | URLs, options, defaults |
 //! | [errors](guide::errors) | every code, its cause and its remedy; [`retry`] repeats what may pass |
 //! | [cancel safety](guide::cancel_safety) | what a dropped future leaves behind |

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use distlock_tests::{
     example,
-    server::{RedisOptions, RedisServer},
+    server::{EtcdCluster, EtcdSetup, RedisOptions, RedisServer, SharedPostgres, shared_zookeeper},
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -38,4 +38,22 @@ async fn it_is_content_with_a_store_that_refuses_much() {
     assert!(
         any_store::play(&format!("redlock://{}?node_timeout=1s", places.join(",")), false).await.unwrap()
     );
+}
+
+#[tokio::test]
+async fn it_is_content_with_etcd() {
+    let server = EtcdCluster::start(EtcdSetup::new(1)).await.unwrap();
+    assert!(any_store::play(&server.url(), false).await.unwrap());
+}
+
+#[tokio::test]
+async fn it_is_content_with_zookeeper() {
+    let url = format!("zookeeper://{}", shared_zookeeper().unwrap());
+    assert!(any_store::play(&url, false).await.unwrap());
+}
+
+#[tokio::test]
+async fn it_is_content_with_postgres() {
+    let server = SharedPostgres::attach().unwrap();
+    assert!(any_store::play(&server.url(), false).await.unwrap());
 }

@@ -12,6 +12,9 @@ pub mod blocking {}
 #[doc = include_str!("cancel_safety.md")]
 pub mod cancel_safety {}
 
+#[doc = include_str!("choosing_a_store.md")]
+pub mod choosing_a_store {}
+
 #[doc = include_str!("configuration.md")]
 pub mod configuration {}
 

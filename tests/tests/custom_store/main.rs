@@ -8,3 +8,4 @@ mod file_store;
 mod files;
 mod flaws;
 mod procs;
+mod reach;

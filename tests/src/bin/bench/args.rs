@@ -11,7 +11,7 @@ pub(crate) const HELP: &str = "\
 usage: scripts/bench [--quick] [--only G1,G2] [--json FILE]
 
   --quick       fewer and shorter rounds: under a minute, noisier
-  --only ROWS   some rows of the table: G1 G2 G3 G4 G5 G7 G8
+  --only ROWS   some rows of the table: G1 G2 G3 G4 G5 G7 G8 G9
   --json FILE   also writes every figure of every run
 ";
 

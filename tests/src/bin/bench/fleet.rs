@@ -9,8 +9,9 @@ use distlock_tests::server::{RedisOptions, RedisServer};
 use redis::aio::MultiplexedConnection;
 
 use crate::contender::Kind;
-use crate::job::{Figures, Job};
+use crate::job::{Figures, Job, Store};
 use crate::machine::Machine;
+use crate::others::Others;
 use crate::stats::now;
 use crate::work::merge;
 
@@ -22,6 +23,7 @@ const SLOW: u64 = 50;
 #[derive(Debug)]
 pub(crate) struct Fleet {
     server: RedisServer,
+    others: Others,
     machine: Machine,
     folder: tempfile::TempDir,
 }
@@ -31,7 +33,7 @@ impl Fleet {
         let options = RedisOptions::new().config(format!("slowlog-log-slower-than {SLOW}"));
         let server = RedisServer::start(options.config("slowlog-max-len 10000"))?;
         let machine = Machine::prepare(server.pid()?)?;
-        Ok(Self { server, machine, folder: tempfile::tempdir()? })
+        Ok(Self { server, others: Others::default(), machine, folder: tempfile::tempdir()? })
     }
 
     pub(crate) fn describe(&self) -> Vec<String> {
@@ -41,7 +43,12 @@ impl Fleet {
     /// Makes one measurement, with a process or with several at once.
     pub(crate) async fn run(&self, job: &Job, processes: usize) -> anyhow::Result<Figures> {
         self.server.flush().await?;
-        let jobs: Vec<Job> = (0..processes).map(|process| self.order(job, process, processes > 1)).collect();
+        let url = match job.store {
+            Store::Redis => self.server.url(),
+            other => self.others.url(other).await?,
+        };
+        let order = |process| self.order(job, &url, process, processes > 1);
+        let jobs: Vec<Job> = (0..processes).map(order).collect();
         let workers: Vec<Worker> = jobs
             .iter()
             .map(|job| self.machine.client(&serde_json::to_string(job)?))
@@ -65,6 +72,9 @@ impl Fleet {
             phase += 1;
             match said[0].as_str() {
                 "ready" | "held" => {
+                    if job.store != Store::Redis {
+                        self.machine.raise_servers();
+                    }
                     self.start_counting(&mut admin).await?;
                     start = (now(), server_cpu_time(&mut admin).await?);
                 }
@@ -91,9 +101,9 @@ impl Fleet {
         Ok(figures)
     }
 
-    fn order(&self, job: &Job, process: usize, logged: bool) -> Job {
+    fn order(&self, job: &Job, url: &str, process: usize, logged: bool) -> Job {
         let log: Option<PathBuf> = logged.then(|| self.folder.path().join(format!("sections-{process}")));
-        Job { url: self.server.url(), process, log, ..job.clone() }
+        Job { url: url.to_owned(), process, log, ..job.clone() }
     }
 
     async fn start_counting(&self, admin: &mut MultiplexedConnection) -> anyhow::Result<()> {

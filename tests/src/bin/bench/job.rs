@@ -22,6 +22,7 @@ pub(crate) struct Job {
     pub(crate) ttl: Duration,
     /// Where to write the sections down, for several processes that have one key.
     pub(crate) log: Option<PathBuf>,
+    pub(crate) store: Store,
     pub(crate) url: String,
     /// Which of the processes.
     pub(crate) process: usize,
@@ -51,7 +52,22 @@ pub(crate) enum Work {
     Size,
 }
 
+/// Where the locks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Store {
+    Redis,
+    Etcd,
+    ZooKeeper,
+    PostgresRow,
+    PostgresAdvisory,
+}
+
 impl Job {
+    pub(crate) fn on(mut self, store: Store) -> Self {
+        self.store = store;
+        self
+    }
+
     pub(crate) fn new(work: Work, contender: Kind) -> Self {
         Self {
             work,
@@ -61,6 +77,7 @@ impl Job {
             locks: 0,
             ttl: Duration::from_secs(30),
             log: None,
+            store: Store::Redis,
             url: String::new(),
             process: 0,
         }

@@ -1,5 +1,6 @@
 //! A steady machine: server and clients on a CPU each, both kept from halting, which costs up to 50 µs a wake-up.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Stdio};
 
@@ -45,6 +46,8 @@ impl Machine {
         if !runs("taskset", &["-a", "-c", "-p", first, &server.to_string()]) {
             return Ok(Self::Loose { why: "`taskset` may not pin the server" });
         }
+        // What this process starts later inherits its CPU: the servers of other stores. Clients are told theirs.
+        runs("taskset", &["-a", "-c", "-p", first, &std::process::id().to_string()]);
         let itself = own_program()?;
         // In a session of their own: in ours they would use up our share.
         let spinner = |cpu: &String| {
@@ -66,10 +69,25 @@ impl Machine {
         }
     }
 
+    /// Puts the processes below this one first too that have a session of their own by now, as each of Postgres' has.
+    pub(crate) fn raise_servers(&self) {
+        let Self::Steady { spinners, first: Some(_), .. } = self else { return };
+        let parents: BTreeMap<u32, u32> = processes().collect();
+        let is_spinner = |pid: u32| spinners.iter().any(|spinner| spinner.pid() == pid);
+        for pid in parents.keys() {
+            let line = std::iter::successors(Some(*pid), |pid| parents.get(pid).copied());
+            let line: Vec<u32> = line.take(16).collect();
+            if line.contains(&std::process::id()) && !line.iter().any(|pid| is_spinner(*pid)) {
+                // One that has ended meanwhile needs nothing.
+                let _ = fs::write(format!("/proc/{pid}/autogroup"), "-20");
+            }
+        }
+    }
+
     pub(crate) fn describe(&self) -> Vec<String> {
         let set_up = match self {
             Self::Steady { server, clients, spinners, first } => format!(
-                "redis-server on CPU {server}, clients on CPU {clients}{}, {} idle-priority spinners keep both awake",
+                "servers on CPU {server}, clients on CPU {clients}{}, {} idle-priority spinners keep both awake",
                 if first.is_some() { ", before all other processes" } else { "" },
                 spinners.len()
             ),
@@ -82,6 +100,17 @@ impl Machine {
         });
         std::iter::once(set_up).chain(busy).collect()
     }
+}
+
+/// Every process, and its parent.
+fn processes() -> impl Iterator<Item = (u32, u32)> {
+    let folders = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+    folders.filter_map(|folder| {
+        let pid = folder.file_name().to_str()?.parse().ok()?;
+        let stat = fs::read_to_string(folder.path().join("stat")).ok()?;
+        // The name in parentheses may hold anything.
+        Some((pid, stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?))
+    })
 }
 
 /// Keeps a CPU awake; everything else goes before it.

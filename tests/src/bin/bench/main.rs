@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `args` | the command line |
 //! | `machine` | CPUs, pinning, what a process used |
-//! | `job`, `fleet` | one measurement, and the child processes that make it |
+//! | `job`, `fleet`, `others` | one measurement, the child processes that make it, the servers of other stores |
 //! | `contender/` | what is compared: the raw store, the peer, this crate in its several ways |
 //! | `work/` | what a child does |
 //! | `row/` | what is measured for each goal |
@@ -17,6 +17,7 @@ mod contender;
 mod fleet;
 mod job;
 mod machine;
+mod others;
 mod report;
 mod rounds;
 mod row;

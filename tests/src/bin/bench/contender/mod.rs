@@ -1,16 +1,22 @@
 //! What is compared.
 
 mod distlock;
+mod etcd;
 mod local;
+mod postgres;
 mod raw;
 mod rslock;
+mod zookeeper;
 
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::distlock::{Attribute, Awaited, Dropped, Strict, added_bytes};
+pub(crate) use self::etcd::RawEtcd;
 pub(crate) use self::local::TokioMutex;
+pub(crate) use self::postgres::{RawAdvisory, RawRow};
 pub(crate) use self::raw::Raw;
 pub(crate) use self::rslock::Rslock;
+pub(crate) use self::zookeeper::RawZookeeper;
 use crate::job::Job;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -19,6 +25,14 @@ pub(crate) enum Kind {
     Raw,
     /// The peer.
     Rslock,
+    /// A key made and deleted by transactions, under one lease.
+    RawEtcd,
+    /// An ephemeral node with a number, a look at the others, and its deletion.
+    RawZookeeper,
+    /// A row with a deadline, taken by an upsert, given back by an update.
+    RawRow,
+    /// A session's advisory lock.
+    RawAdvisory,
     /// `lock().await`, `release().await`.
     Awaited,
     /// `lock().await`, then the guard is dropped.

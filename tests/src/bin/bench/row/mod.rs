@@ -6,6 +6,7 @@ mod held;
 mod layers;
 mod one_key;
 mod processes;
+mod stores;
 mod uncontended;
 
 use crate::args::Pace;
@@ -20,8 +21,16 @@ pub(crate) struct Row {
     pub(crate) judge: fn(&Samples) -> Vec<Line>,
 }
 
-pub(crate) const ROWS: &[Row] =
-    &[uncontended::ROW, distinct::ROW, one_key::ROW, processes::ROW, held::ROW, attribute::ROW, layers::ROW];
+pub(crate) const ROWS: &[Row] = &[
+    uncontended::ROW,
+    distinct::ROW,
+    one_key::ROW,
+    processes::ROW,
+    held::ROW,
+    attribute::ROW,
+    layers::ROW,
+    stores::ROW,
+];
 
 /// How long a run of the usual kind measures.
 fn seconds(pace: Pace) -> f64 {

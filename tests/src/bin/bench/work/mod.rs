@@ -14,7 +14,8 @@ use std::sync::OnceLock;
 use anyhow::bail;
 
 use crate::contender::{
-    Attribute, Awaited, Contender, Dropped, Kind, Raw, Rslock, Strict, TokioMutex, added_bytes,
+    Attribute, Awaited, Contender, Dropped, Kind, Raw, RawAdvisory, RawEtcd, RawRow, RawZookeeper, Rslock,
+    Strict, TokioMutex, added_bytes,
 };
 use crate::job::{Figures, Job, Work};
 use crate::stats::{cpu_time, now};
@@ -37,6 +38,10 @@ pub(crate) async fn run(job: Job) -> anyhow::Result<()> {
         (Work::Held, _) => held::run(&job, Dropped::connect(&job).await?).await?,
         (Work::RoundTrip, _) => alone::round_trips(&job, Raw::connect(&job).await?).await?,
         (_, Kind::Raw) => locks::<Raw>(&job).await?,
+        (_, Kind::RawEtcd) => locks::<RawEtcd>(&job).await?,
+        (_, Kind::RawZookeeper) => locks::<RawZookeeper>(&job).await?,
+        (_, Kind::RawRow) => locks::<RawRow>(&job).await?,
+        (_, Kind::RawAdvisory) => locks::<RawAdvisory>(&job).await?,
         (_, Kind::Rslock) => locks::<Rslock>(&job).await?,
         (_, Kind::Awaited) => locks::<Awaited>(&job).await?,
         (_, Kind::Dropped | Kind::Memory) => locks::<Dropped>(&job).await?,

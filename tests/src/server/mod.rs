@@ -24,6 +24,7 @@
 //! * `tls` - a throw-away certificate authority
 //! * `postgres`, `postgres_shared`, `pgbouncer` - a Postgres of one test, one for all tests of a run, and a pooler in front
 //! * `account` - programs that refuse to run as root
+//! * `link` - a way between two servers on which nothing may pass
 //! * `child`, `port` - processes that die with us, ports that nobody else takes
 //!
 //! A missing server program is an error that names the package to install, never a skipped test.
@@ -34,6 +35,7 @@ pub(crate) mod child;
 mod clock;
 mod cluster;
 mod etcd;
+mod link;
 mod options;
 mod pgbouncer;
 mod port;

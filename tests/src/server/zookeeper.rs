@@ -15,7 +15,7 @@ use anyhow::{Context, bail};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::{child, port::PortLease};
+use super::{child, link::Link, port::PortLease};
 use crate::wait;
 
 /// How long a start may take: a virtual machine for Java on a busy machine, and an election.
@@ -182,6 +182,8 @@ impl Drop for ZooKeeperServer {
 pub struct ZooKeeperEnsemble {
     /// The servers, in no order.
     pub servers: [ZooKeeperServer; 3],
+    /// Between which two of them, and the way there.
+    links: Vec<(usize, usize, Link)>,
     /// Their ports among themselves.
     _ports: Vec<PortLease>,
 }
@@ -193,15 +195,48 @@ impl ZooKeeperEnsemble {
     /// As [`ZooKeeperServer::start`].
     pub fn start() -> anyhow::Result<Self> {
         let ports = (0..6).map(|_| PortLease::any()).collect::<anyhow::Result<Vec<_>>>()?;
-        let mut peers = String::from("initLimit=50\nsyncLimit=20\n");
-        for (id, pair) in (1..).zip(ports.chunks(2)) {
-            peers += &format!("server.{id}=127.0.0.1:{}:{}\n", pair[0].number(), pair[1].number());
+        let mut links = Vec::new();
+        let mut servers = Vec::new();
+        for from in 0..3 {
+            // Each reaches the others by ways of its own, which can be cut.
+            let mut peers = String::from("initLimit=50\nsyncLimit=20\n");
+            for (to, pair) in ports.chunks(2).enumerate() {
+                let mut ways = Vec::new();
+                for port in pair {
+                    if from == to {
+                        ways.push(port.number());
+                    } else {
+                        let link = Link::to(port.number())?;
+                        ways.push(link.port());
+                        links.push((from, to, link));
+                    }
+                }
+                peers += &format!("server.{}=127.0.0.1:{}:{}\n", to + 1, ways[0], ways[1]);
+            }
+            servers.push(ZooKeeperServer::prepare(from + 1, peers, PortLease::any()?)?);
         }
-        let prepare = |id| ZooKeeperServer::prepare(id, peers.clone(), PortLease::any()?);
-        let servers = [prepare(1)?, prepare(2)?, prepare(3)?];
         servers.iter().try_for_each(ZooKeeperServer::launch)?;
         servers.iter().try_for_each(ZooKeeperServer::wait_ready)?;
-        Ok(Self { servers, _ports: ports })
+        let Ok(servers) = servers.try_into() else { bail!("three servers were made") };
+        Ok(Self { servers, links, _ports: ports })
+    }
+
+    /// Cuts one of them off from the two others; its clients still reach it.
+    pub fn isolate(&self, alone: usize) {
+        self.links_of(alone).for_each(Link::cut);
+    }
+
+    /// The way to the others is there again; waits until all serve.
+    ///
+    /// # Errors
+    /// When one of them doesn't within a minute.
+    pub fn rejoin(&self, alone: usize) -> anyhow::Result<()> {
+        self.links_of(alone).for_each(Link::mend);
+        self.servers.iter().try_for_each(ZooKeeperServer::wait_ready)
+    }
+
+    fn links_of(&self, alone: usize) -> impl Iterator<Item = &Link> {
+        self.links.iter().filter(move |(from, to, _)| *from == alone || *to == alone).map(|(_, _, link)| link)
     }
 
     /// `zookeeper://…` with all three.
@@ -264,6 +299,8 @@ pub(super) fn arguments(command: &mut Command, config: &Path) -> anyhow::Result<
         "-Dzookeeper.preAllocSize=1024",
         "-Dznode.container.checkIntervalMs=1000",
     ]);
+    // Elections on a busy machine: nobody waits long before it asks again.
+    command.args(["-Dzookeeper.cnxTimeout=1000", "-Dzookeeper.fastleader.maxNotificationInterval=500"]);
     command.args(["-cp", &jars, MAIN]).arg(config);
     Ok(())
 }

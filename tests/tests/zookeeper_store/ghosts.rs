@@ -1,0 +1,135 @@
+//! What is lost on the way: no node is made twice, forgotten, or taken for another's.
+
+use std::time::Duration;
+
+use distlock_runtime::backend::{Attempt, Backend as _, Released, Renewal};
+use distlock_tests::{server::shared_zookeeper, wait::until};
+use zookeeper_client::{Acls, CreateMode, Error};
+
+use super::{
+    LIMIT, backend, fresh, manager, ms, places, raw, request,
+    wire::{CREATE, DELETE, Wire},
+};
+
+const SESSION: Duration = Duration::from_secs(20);
+
+/// The recipe as it is mostly written: create, and once more if that failed.
+async fn naive(client: &zookeeper_client::Client, key: &str) {
+    let lock = format!("/distlock/{key}");
+    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    while let Err(error) = client.create(&format!("{lock}/lock-"), b"", &options).await {
+        assert!(matches!(error, Error::ConnectionLoss | Error::Custom(_)), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_connection_lost_under_create_makes_one_node() {
+    let server = shared_zookeeper().unwrap();
+    let (wire, eyes) = (Wire::to(server).await, raw(server).await);
+    let locks = manager(wire.address(), SESSION).await;
+    // The key's node is there: the next creation is the holder's.
+    let (key, control) = (fresh("lost"), fresh("naive"));
+    locks.mutex(&key).lock().await.unwrap().release().await.unwrap();
+    for (number, lose) in [Wire::lose_next_reply, Wire::lose_next_request].into_iter().enumerate() {
+        lose(&wire, CREATE);
+        let guard = locks.mutex(&key).wait(LIMIT).lock().await.unwrap();
+        assert_eq!(wire.lost(), number + 1, "the fault didn't happen");
+        assert_eq!(places(&eyes, &key).await.len(), 1);
+        assert!(guard.is_valid());
+        guard.release().await.unwrap();
+        assert!(places(&eyes, &key).await.is_empty());
+    }
+    // What the same does to the naive recipe.
+    let client = raw(wire.address()).await;
+    let lock = format!("/distlock/{control}");
+    eyes.mkdir(&lock, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.unwrap();
+    wire.lose_next_reply(CREATE);
+    naive(&client, &control).await;
+    assert_eq!(places(&eyes, &control).await.len(), 2, "it stands in its own way");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_release_is_repeated_until_it_is_confirmed() {
+    let server = shared_zookeeper().unwrap();
+    let (wire, eyes) = (Wire::to(server).await, raw(server).await);
+    let locks = manager(wire.address(), SESSION).await;
+    let key = fresh("release");
+    for (number, lose) in [Wire::lose_next_reply, Wire::lose_next_request].into_iter().enumerate() {
+        for awaited in [true, false] {
+            let guard = locks.mutex(&key).wait(LIMIT).lock().await.unwrap();
+            lose(&wire, DELETE);
+            if awaited {
+                guard.release().await.unwrap();
+            } else {
+                drop(guard);
+            }
+            let gone = async || places(&eyes, &key).await.is_empty().then_some(());
+            until("the node to go", LIMIT, gone).await.unwrap();
+            assert_eq!(wire.lost(), 2 * number + 1 + usize::from(!awaited));
+        }
+    }
+}
+
+/// A node with the owner token of an attempt in its name, made by another session, is somebody else's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_node_of_an_earlier_session_is_never_taken_for_ours() {
+    let server = shared_zookeeper().unwrap();
+    let (wire, earlier) = (Wire::to(server).await, raw(server).await);
+    let backend = backend(wire.address(), SESSION);
+    let key = fresh("earlier");
+    let mine = request(&key, ms(5_000));
+    let lock = format!("/distlock/{key}");
+    let open = Acls::anyone_all();
+    earlier.mkdir(&lock, &CreateMode::Container.with_acls(open)).await.unwrap();
+    let prefix = format!("{lock}/x-{}-", mine.owner.to_hex());
+    let note = b"5000 0 earlier";
+    let (_, sequence) =
+        earlier.create(&prefix, note, &CreateMode::EphemeralSequential.with_acls(open)).await.unwrap();
+    wire.lose_next_request(CREATE);
+    let attempt = until("an answer", LIMIT, async || backend.try_acquire(&mine).await.ok()).await.unwrap();
+    assert!(matches!(attempt, Attempt::Queued(_)), "{attempt:?}");
+    assert_eq!(wire.lost(), 1, "it had reason to look for its node");
+    assert!(matches!(backend.renew(&[mine.lease()]).await[..], [Renewal::Gone]), "a waiter holds nothing");
+    assert_eq!(backend.release(&mine.lease(), None).await.unwrap(), Released::NotHeld);
+    earlier.delete(&format!("{prefix}{sequence}"), None).await.unwrap();
+    let granted = async || {
+        let attempt = backend.try_acquire(&mine).await.unwrap();
+        matches!(attempt, Attempt::Granted(_)).then_some(())
+    };
+    until("the grant", LIMIT, granted).await.unwrap();
+}
+
+/// What an earlier hold does late is no harm to a later one of the same session.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stale_release_leaves_the_next_hold_alone() {
+    let backend = backend(shared_zookeeper().unwrap(), SESSION);
+    let key = fresh("stale");
+    let (first, second) = (request(&key, ms(5_000)), request(&key, ms(5_000)));
+    assert!(matches!(backend.try_acquire(&first).await.unwrap(), Attempt::Granted(_)));
+    assert!(backend.force_release(&first.key).await.unwrap().is_some());
+    assert!(matches!(backend.try_acquire(&second).await.unwrap(), Attempt::Granted(_)));
+    for keep in [None, Some(ms(60_000))] {
+        assert_eq!(backend.release(&first.lease(), keep).await.unwrap(), Released::NotHeld);
+    }
+    backend.cancel(&first).await.unwrap();
+    assert!(matches!(
+        backend.renew(&[first.lease(), second.lease()]).await[..],
+        [Renewal::Gone, Renewal::Renewed { .. }]
+    ));
+    let holder = backend.inspect(&first.key).await.unwrap().holder.unwrap();
+    assert_eq!(holder.owner, Some(second.owner));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_stays_of_locks_that_are_not_used() {
+    let server = shared_zookeeper().unwrap();
+    let (locks, eyes) = (manager(server, SESSION).await, raw(server).await);
+    let key = fresh("unused");
+    locks.mutex(&key).lock().await.unwrap().release().await.unwrap();
+    locks.semaphore(fresh("unused"), 3).acquire().await.unwrap().release().await.unwrap();
+    let gone = async || {
+        let names = eyes.list_children("/distlock").await.unwrap_or_default();
+        (!names.iter().any(|name| name.starts_with("unused"))).then_some(())
+    };
+    until("the nodes of the locks to go", LIMIT, gone).await.unwrap();
+}

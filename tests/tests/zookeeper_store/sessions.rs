@@ -1,0 +1,163 @@
+//! Sessions that end, servers that are away, holders that die.
+
+use std::time::Duration;
+
+use distlock::{ErrorKind, LockManager};
+use distlock_tests::{
+    procs::Worker,
+    server::{PortLease, TICK, ZooKeeperServer, shared_zookeeper},
+    wait::until,
+};
+use zookeeper_client::SessionState;
+
+use super::{LIMIT, fresh, manager, ms, now, options, places, raw, wire::Wire};
+
+/// The session is cut off for as long as its holds can last: its holder has stopped before a rival comes in, learns of it, and works again
+/// with a new session.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_an_expired_session_ends_its_holds_in_time() {
+    let server = shared_zookeeper().unwrap();
+    let wire = Wire::to(server).await;
+    let session = ms(2_000);
+    let locks = manager(wire.address(), session).await;
+    let rival = manager(server, session).await;
+    let (key, waited) = (fresh("expired"), fresh("waited"));
+    let guard = locks.mutex(&key).lock().await.unwrap();
+    let in_the_way = rival.mutex(&waited).lock().await.unwrap();
+    let waiting = tokio::spawn(locks.mutex(&waited).wait(LIMIT).lock());
+    let queued = async || (rival.inspect(&waited).await.unwrap().waiters == 1).then_some(());
+    until("the waiter", LIMIT, queued).await.unwrap();
+    // The naive lock: valid until its client says that the session is over.
+    let naive = zookeeper_client::Client::connector().with_session_timeout(session);
+    let naive = naive.connect(&wire.address().to_string()).await.unwrap();
+
+    let before = guard.fencing_token();
+    wire.cut();
+    let taken = rival.mutex(&key).wait(LIMIT).lock().await.unwrap();
+    assert!(!guard.is_valid(), "two hold it");
+    assert_eq!(naive.state(), SessionState::Disconnected, "the naive holder still believes that it holds");
+    assert!(taken.fencing_token() > before);
+    assert!(
+        locks
+            .mutex("other")
+            .wait(ms(500))
+            .lock()
+            .await
+            .is_err_and(|error| error.kind() == ErrorKind::Connection)
+    );
+
+    wire.mend();
+    assert_eq!(guard.lost().await.kind(), ErrorKind::Lost);
+    in_the_way.release().await.unwrap();
+    let waited = waiting.await.unwrap().unwrap();
+    assert!(waited.is_valid(), "the waiter has a place in the new session");
+    taken.release().await.unwrap();
+    let again = locks.mutex(&key).wait(LIMIT).lock().await.unwrap();
+    assert!(again.fencing_token() > before);
+    let error = guard.release().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotHeld, "{error}");
+    assert!(again.is_valid());
+}
+
+/// A connection that is lost for less than that costs nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_short_cut_is_survived() {
+    let server = shared_zookeeper().unwrap();
+    let wire = Wire::to(server).await;
+    let (locks, eyes) = (manager(wire.address(), ms(12_000)).await, raw(server).await);
+    let key = fresh("short");
+    let guard = locks.mutex(&key).ttl(ms(3_000)).lock().await.unwrap();
+    let node = places(&eyes, &key).await;
+    for _ in 0..3 {
+        wire.cut();
+        tokio::time::sleep(ms(300)).await;
+        wire.mend();
+        let renewed = async || guard.extend(ms(3_000)).await.is_ok().then_some(());
+        until("a renewal", LIMIT, renewed).await.unwrap();
+    }
+    assert!(guard.is_valid());
+    assert_eq!(places(&eyes, &key).await, node, "the same hold, by the same session");
+}
+
+/// A holder that is killed is waited for until its session ends, and not much longer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn procs_a_dead_holder_is_regained_within_its_session() {
+    let server = shared_zookeeper().unwrap();
+    let session = ms(1_500);
+    let bound = session + 2 * TICK + ms(250);
+    let locks = manager(server, ms(20_000)).await;
+    let mut took = Vec::new();
+    for _ in 0..5 {
+        let namespace = format!("dead-{:016x}", fastrand::u64(..));
+        let url = format!("zookeeper://{server}?session_timeout=1500ms&namespace={namespace}");
+        let args = ["--url", &url, "--keys", "1", "--tasks", "1", "--ttl-ms", "1000", "hold"];
+        let holder = Worker::spawn(env!("CARGO_BIN_EXE_lock-worker"), args).unwrap();
+        holder.wait_line("the hold", LIMIT, |line| line.starts_with("holding").then_some(())).await.unwrap();
+        let rival = LockManager::builder()
+            .backend(
+                distlock_runtime::backend::zookeeper::ZooKeeperBackend::open(
+                    &options(server, ms(20_000)).namespace(&namespace),
+                    distlock_runtime::Clock::System,
+                )
+                .unwrap(),
+            )
+            .await
+            .unwrap();
+        holder.kill().unwrap();
+        let start = now();
+        rival.mutex("key-0").ttl(ms(5_000)).wait(LIMIT).lock().await.unwrap().release().await.unwrap();
+        took.push(start.elapsed());
+    }
+    drop(locks);
+    took.sort();
+    assert!(took[2] <= bound, "half of them took longer than {bound:?}: {took:?}");
+    assert!(took[4] <= bound + ms(3_000), "{took:?}");
+    assert!(took[0] >= ms(500), "free before the session can have ended: {took:?}");
+}
+
+/// A server that is killed and started again has all locks; who asks meanwhile is told soon.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_restart_keeps_locks_and_is_told() {
+    let server = ZooKeeperServer::start().unwrap();
+    let (locks, rival) =
+        (manager(server.address(), ms(40_000)).await, manager(server.address(), ms(40_000)).await);
+    let guard = locks.mutex("k").lock().await.unwrap();
+    server.kill().unwrap();
+    let start = now();
+    let error = rival.mutex("k").wait(ms(1_000)).lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connection, "{error}");
+    assert!(start.elapsed() < ms(6_000), "told after {:?}", start.elapsed());
+    server.restart().unwrap();
+    let busy = async || {
+        let error = rival.mutex("k").try_lock().await.err()?;
+        (error.kind() == ErrorKind::Busy).then_some(())
+    };
+    until("the rival to see the holder again", LIMIT, busy).await.unwrap();
+    let renewed = async || guard.extend(ms(30_000)).await.is_ok().then_some(());
+    until("a renewal", LIMIT, renewed).await.unwrap();
+    let before = guard.fencing_token();
+    guard.release().await.unwrap();
+    let next = rival.mutex("k").wait(LIMIT).lock().await.unwrap();
+    assert!(next.fencing_token() > before);
+}
+
+/// Nothing answers at the place: the wait budget isn't used up in silence.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_not_there_is_told_at_once() {
+    let port = PortLease::any().unwrap();
+    let start = now();
+    let error = LockManager::connect(&format!("zookeeper://127.0.0.1:{}", port.number())).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connection, "{error}");
+    assert!(error.to_string().contains("can't be reached"), "{error}");
+    assert!(start.elapsed() < ms(8_000), "{:?}", start.elapsed());
+}
+
+/// Leases are cut to what the servers' sessions can carry, and that is told at start.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_are_cut_to_what_the_session_carries() {
+    let server = shared_zookeeper().unwrap();
+    let url = format!("zookeeper://{server}?session_timeout=8s");
+    let locks = LockManager::connect(&url).await.unwrap();
+    let guard = locks.mutex(fresh("cut")).ttl(Duration::from_secs(300)).lock().await.unwrap();
+    assert!(guard.remaining() <= ms(6_000) && guard.remaining() > ms(4_000), "{:?}", guard.remaining());
+}

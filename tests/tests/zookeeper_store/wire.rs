@@ -1,0 +1,169 @@
+//! Between a client and a server: counts what the server tells unasked, and loses requests or replies of one kind.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicI32, AtomicUsize, Ordering::SeqCst},
+    },
+};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::watch,
+    task::JoinHandle,
+};
+
+/// Operation codes of the protocol.
+pub(crate) const CREATE: i32 = 15;
+pub(crate) const DELETE: i32 = 2;
+/// What the server tells unasked.
+const NOTIFICATION: i32 = -1;
+
+/// A door in front of a server.
+pub(crate) struct Wire {
+    address: SocketAddr,
+    state: Arc<State>,
+    accepting: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Cut the connection in place of passing the next request of this kind.
+    lose_request: AtomicI32,
+    /// Cut the connection in place of passing the reply to the next request of this kind.
+    lose_reply: AtomicI32,
+    lost: AtomicUsize,
+    notifications: AtomicUsize,
+    open: watch::Sender<bool>,
+    awaited: Mutex<Vec<i32>>,
+}
+
+impl Wire {
+    pub(crate) async fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let state = Arc::new(State::default());
+        state.open.send_replace(true);
+        let shared = state.clone();
+        let accepting = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                if *shared.open.borrow() {
+                    tokio::spawn(pass(client, server, shared.clone()));
+                }
+            }
+        });
+        Self { address, state, accepting }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Nothing passes any more: connections are cut, and new ones refused.
+    pub(crate) fn cut(&self) {
+        self.state.open.send_replace(false);
+    }
+
+    pub(crate) fn mend(&self) {
+        self.state.open.send_replace(true);
+    }
+
+    pub(crate) fn lose_next_request(&self, operation: i32) {
+        self.state.lose_request.store(operation, SeqCst);
+    }
+
+    pub(crate) fn lose_next_reply(&self, operation: i32) {
+        self.state.lose_reply.store(operation, SeqCst);
+    }
+
+    /// How often something was lost.
+    pub(crate) fn lost(&self) -> usize {
+        self.state.lost.load(SeqCst)
+    }
+
+    /// How many watches have fired.
+    pub(crate) fn notifications(&self) -> usize {
+        self.state.notifications.load(SeqCst)
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.cut();
+        self.accepting.abort();
+    }
+}
+
+async fn pass(client: TcpStream, server: SocketAddr, state: Arc<State>) {
+    let Ok(server) = TcpStream::connect(server).await else { return };
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    let mut open = state.open.subscribe();
+    tokio::select! {
+        () = requests(from_client, to_server, &state) => {}
+        () = replies(from_server, to_client, &state) => {}
+        _ = open.wait_for(|open| !open) => {}
+    }
+}
+
+async fn frame(from: &mut OwnedReadHalf) -> Option<Vec<u8>> {
+    let length = from.read_u32().await.ok()?;
+    let mut frame = vec![0; length as usize];
+    from.read_exact(&mut frame).await.ok()?;
+    Some(frame)
+}
+
+async fn send(to: &mut OwnedWriteHalf, frame: &[u8]) -> Option<()> {
+    let length = u32::try_from(frame.len()).ok()?;
+    to.write_all(&[&length.to_be_bytes(), frame].concat()).await.ok()
+}
+
+fn number(frame: &[u8], place: usize) -> i32 {
+    frame.get(place..place + 4).map_or(0, |bytes| i32::from_be_bytes(bytes.try_into().unwrap()))
+}
+
+async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, state: &State) {
+    let mut greeting = true;
+    while let Some(frame) = frame(&mut from).await {
+        let (xid, operation) = (number(&frame, 0), number(&frame, 4));
+        if !std::mem::take(&mut greeting) && operation != 0 {
+            if state.lose_request.compare_exchange(operation, 0, SeqCst, SeqCst).is_ok() {
+                state.lost.fetch_add(1, SeqCst);
+                return;
+            }
+            if state.lose_reply.compare_exchange(operation, 0, SeqCst, SeqCst).is_ok() {
+                state.awaited.lock().unwrap_or_else(PoisonError::into_inner).push(xid);
+            }
+        }
+        if send(&mut to, &frame).await.is_none() {
+            return;
+        }
+    }
+}
+
+async fn replies(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, state: &State) {
+    let mut greeting = true;
+    while let Some(frame) = frame(&mut from).await {
+        let xid = number(&frame, 0);
+        if !std::mem::take(&mut greeting) {
+            if xid == NOTIFICATION {
+                state.notifications.fetch_add(1, SeqCst);
+            }
+            let mut awaited = state.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(place) = awaited.iter().position(|other| *other == xid) {
+                awaited.remove(place);
+                state.lost.fetch_add(1, SeqCst);
+                return;
+            }
+        }
+        if send(&mut to, &frame).await.is_none() {
+            return;
+        }
+    }
+}

@@ -140,6 +140,14 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         ))
     }
 
+    /// What a transaction on the same etcd compares to be applied only while this lease stands; `None` on every other store, and
+    /// when it is over as far as is known here.
+    #[cfg(feature = "etcd")]
+    fn etcd_compare(&self, lease: &LeaseHandle) -> Option<etcd::EtcdCompare> {
+        let _ = lease;
+        None
+    }
+
     /// Reaches the store and back.
     async fn ping(&self) -> Result<(), BackendError>;
 

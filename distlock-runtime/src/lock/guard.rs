@@ -62,6 +62,15 @@ impl Guard {
         self.own_view().token()
     }
 
+    /// What a transaction of your own on the same etcd compares, so that it is applied only while this lock is held. `None` on
+    /// every other store, and when the lock is lost as far as is known here.
+    #[cfg(feature = "etcd")]
+    #[must_use]
+    pub fn etcd_compare(&self) -> Option<crate::backend::etcd::EtcdCompare> {
+        let hold = self.hold();
+        hold.engine().backend().etcd_compare(&hold.lease().handle())
+    }
+
     /// Whether the lock is certainly still ours, judged by the clock now.
     ///
     /// It may be lost the moment after: what must not be done twice needs the fencing token at the resource.

@@ -312,9 +312,9 @@ impl EtcdCluster {
                     return Some(Err(status));
                 }
                 let asked = async {
-                    let mut client = self.client_of(index).await?;
+                    // Whether there are users already or not yet.
+                    let mut client = self.connect(Some(index), None).await?;
                     match client.get("ready", None).await {
-                        // There are users already.
                         Err(etcd_client::Error::GRpcStatus(status))
                             if status.message().contains("user name") =>
                         {

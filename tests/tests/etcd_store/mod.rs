@@ -32,10 +32,6 @@ impl Store for Etcd {
         EtcdBackend::open(&options, Clock::System).unwrap()
     }
 
-    fn has_records(&self) -> bool {
-        false
-    }
-
     fn has_latches(&self) -> bool {
         false
     }

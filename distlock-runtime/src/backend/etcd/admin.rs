@@ -35,7 +35,7 @@ impl EtcdBackend {
     ) -> Option<Duration> {
         if let Some((owner, _)) = &place.ours
             && let Some(standing) = self.table.get(*owner)
-            && let Role::Held { .. } | Role::Kept { .. } = standing.role
+            && let Role::Held { .. } | Role::Kept = standing.role
         {
             return Some(standing.until.since(self.clock().now()));
         }
@@ -58,7 +58,7 @@ impl EtcdBackend {
         }
     }
 
-    async fn time_to_live(&self, lease: i64) -> Option<Duration> {
+    pub(super) async fn time_to_live(&self, lease: i64) -> Option<Duration> {
         if lease == 0 {
             return None;
         }
@@ -148,7 +148,7 @@ impl EtcdBackend {
     pub(super) async fn reach(&self) -> Result<(), BackendError> {
         // Answered by a majority only.
         let options = GetOptions::new().with_count_only();
-        Ok(self.get(self.names.probe().into(), options).await.map(drop).map_err(Failure::into_error)?)
+        self.get(self.names.probe().into(), options).await.map(drop).map_err(Failure::into_error)
     }
 
     pub(super) async fn look_at_settings(&self) -> Result<Vec<Warning>, BackendError> {

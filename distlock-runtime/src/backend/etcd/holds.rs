@@ -11,14 +11,13 @@ use super::entry::{Entry, State};
 use super::error::Failure;
 use super::leases::{self, Lease, keep_alive};
 use super::locks::{PLACE, state};
-use super::table::{Busy, Role, Standing};
+use super::table::{Busy, Standing};
 use crate::backend::{AcquireRequest, BackendError, LeaseHandle, Released, Renewal};
 use crate::clock::Moment;
-use crate::key::LockKey;
 use crate::token::OwnerToken;
 
 /// How long a cancelled attempt may still be under way.
-const UNDER_WAY: Duration = Duration::from_secs(120);
+pub(super) const UNDER_WAY: Duration = Duration::from_secs(120);
 /// How long something that couldn't be taken away is left before the next try.
 const AGAIN: Duration = Duration::from_millis(300);
 /// How often the lease under the places in queues is kept alive.
@@ -27,9 +26,10 @@ const KEEP: Duration = Duration::from_millis(1_500);
 /// A renewal that worked: the lease, if it is another now, and when it was sent.
 type Renewed = (Option<Arc<Lease>>, Moment);
 
-/// A hold that is being renewed.
+/// Something that is being renewed.
 struct Renewing<'a> {
     index: usize,
+    owner: OwnerToken,
     busy: Busy<'a>,
     standing: Standing,
     length: Duration,
@@ -37,36 +37,42 @@ struct Renewing<'a> {
 
 impl EtcdBackend {
     pub(super) async fn renew_all(&self, handles: &[LeaseHandle]) -> Vec<Renewal> {
-        let mut renewals: Vec<Renewal> = handles.iter().map(|_| Renewal::Gone).collect();
-        let (mut stay, mut go) = (Vec::new(), Vec::new());
-        for (index, handle) in handles.iter().enumerate() {
-            // What isn't known here lapsed, was given back or never was: nobody else can have it.
-            let Some((busy, standing)) = self.table.renewal(handle.owner) else { continue };
-            let length = standing.length.max(handle.ttl.as_duration());
-            let renewing = Renewing { index, busy, standing, length };
+        let meant = |handle: &LeaseHandle| {
+            let name = self.names.place(&handle.key, handle.owner);
+            let is_meant = |standing: &Standing| standing.name == name;
+            let (busy, standing) = self.table.renewal(handle.owner, is_meant)?;
+            Some((handle.owner, handle.ttl.as_duration(), busy, standing))
+        };
+        self.renew_names(handles.iter().map(meant)).await
+    }
+
+    /// Renews names; one outcome each. What isn't known here lapsed, was given back or never was: nobody else can have it.
+    pub(super) async fn renew_names<'a>(
+        &'a self,
+        asked: impl Iterator<Item = Option<(OwnerToken, Duration, Busy<'a>, Standing)>>,
+    ) -> Vec<Renewal> {
+        let (mut renewals, mut stay, mut go) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, known) in asked.enumerate() {
+            renewals.push(Renewal::Gone);
+            let Some((owner, length, busy, standing)) = known else { continue };
+            let length = standing.length.max(length);
             let fits = |lease: &Arc<Lease>| !lease.is_retired() && lease.covers(length);
-            match renewing.standing.lease.as_ref().is_some_and(fits) {
-                true => stay.push(renewing),
-                false => go.push(renewing),
+            match standing.lease.as_ref().is_some_and(fits) {
+                true => stay.push(Renewing { index, owner, busy, standing, length }),
+                false => go.push(Renewing { index, owner, busy, standing, length }),
             }
         }
-        for renewing in go {
-            let name = self.names.place(&renewing.standing.key, handles[renewing.index].owner);
-            let moved = self.move_to_lease(&name, renewing.standing.created, renewing.length).await;
+        for hold in go {
+            let moved = self.move_to_lease(&hold.standing.name, hold.standing.created, hold.length).await;
             let moved = moved.map(|moved| moved.map(|(lease, from)| (Some(lease), from)));
-            self.settle(handles, renewing, moved, &mut renewals);
+            self.settled(hold, moved, &mut renewals);
         }
-        self.renew_in_place(handles, stay, &mut renewals).await;
+        self.renew_in_place(stay, &mut renewals).await;
         renewals
     }
 
     /// Keeps the leases alive, and then looks that each hold still stands on its own: somebody may have taken it away.
-    async fn renew_in_place(
-        &self,
-        handles: &[LeaseHandle],
-        mut holds: Vec<Renewing<'_>>,
-        renewals: &mut [Renewal],
-    ) {
+    async fn renew_in_place(&self, mut holds: Vec<Renewing<'_>>, renewals: &mut [Renewal]) {
         holds.sort_by_key(|hold| hold.standing.lease.as_ref().map(|lease| lease.id));
         let mut holds = holds.into_iter().peekable();
         while let Some(first) = holds.next() {
@@ -78,53 +84,33 @@ impl EtcdBackend {
             {
                 group.push(next);
             }
-            let standing = match keep_alive(&self.cluster, &lease).await {
-                Ok(sent) => self.standing(handles, &group).await.map(|standing| (sent, standing)),
-                Err(failure) => Err(failure),
+            let kept = keep_alive(&self.cluster, &lease).await;
+            let standing = match kept {
+                // Names go with their lease; what was moved in time is under another by now.
+                Ok(_) | Err(Failure::NoLease) => self.standing(&group).await,
+                Err(ref failure) => Err(failure.clone()),
             };
-            match standing {
-                Ok((sent, standing)) => {
-                    for (hold, under) in group.into_iter().zip(standing) {
-                        let outcome = match under {
-                            Some(under) if under == lease.id => Ok(Some((None, sent))),
-                            // A renewal or a repeat beside this one put it under another lease.
-                            Some(_) => Err(Failure::NoLease),
-                            None => Ok(None),
-                        };
-                        self.settle(handles, hold, outcome, renewals);
-                    }
-                }
-                Err(Failure::NoLease) => {
-                    // Names go with their lease; what was moved in time is under another by now.
-                    let standing = self.standing(handles, &group).await;
-                    for (index, hold) in group.into_iter().enumerate() {
-                        let outcome = match &standing {
-                            Ok(standing) if standing.get(index).is_some_and(Option::is_none) => Ok(None),
-                            Ok(_) => Err(Failure::NoLease),
-                            Err(failure) => Err(failure.clone()),
-                        };
-                        self.settle(handles, hold, outcome, renewals);
-                    }
-                }
-                Err(failure) => {
-                    for hold in group {
-                        self.settle(handles, hold, Err(failure.clone()), renewals);
-                    }
-                }
+            let standing = match standing {
+                Ok(standing) => standing.into_iter().map(Ok).collect(),
+                Err(failure) => vec![Err(failure); group.len()],
+            };
+            for (hold, under) in group.into_iter().zip(standing) {
+                let outcome = match (under, &kept) {
+                    (Ok(None), _) => Ok(None),
+                    (Ok(Some(under)), Ok(sent)) if under == lease.id => Ok(Some((None, *sent))),
+                    // A renewal or a repeat beside this one put it under another lease, or it goes just now.
+                    (Ok(Some(_)), _) => Err(Failure::NoLease),
+                    (Err(failure), _) => Err(failure),
+                };
+                self.settled(hold, outcome, renewals);
             }
         }
     }
 
-    /// Under which leases the names of these holds stand, at one moment after the call.
-    async fn standing(
-        &self,
-        handles: &[LeaseHandle],
-        group: &[Renewing<'_>],
-    ) -> Result<Vec<Option<i64>>, Failure> {
-        let get = |hold: &Renewing<'_>| {
-            let name = self.names.place(&hold.standing.key, handles[hold.index].owner);
-            TxnOp::get(name, Some(GetOptions::new().with_keys_only()))
-        };
+    /// Under which leases these names stand, at one moment after the call.
+    async fn standing(&self, group: &[Renewing<'_>]) -> Result<Vec<Option<i64>>, Failure> {
+        let get =
+            |hold: &Renewing<'_>| TxnOp::get(&*hold.standing.name, Some(GetOptions::new().with_keys_only()));
         let reply = self.txn(Txn::new().and_then(group.iter().map(get).collect::<Vec<_>>())).await?;
         let found = reply.value.op_responses().into_iter().zip(group).map(|(op, hold)| match op {
             TxnOpResponse::Get(found) => {
@@ -136,9 +122,8 @@ impl EtcdBackend {
         Ok(found.collect())
     }
 
-    fn settle(
+    fn settled(
         &self,
-        handles: &[LeaseHandle],
         hold: Renewing<'_>,
         outcome: Result<Option<Renewed>, Failure>,
         renewals: &mut [Renewal],
@@ -152,7 +137,7 @@ impl EtcdBackend {
             }
             Ok(None) => {
                 hold.busy.renewed(None, Duration::ZERO, None);
-                self.table.forget(handles[hold.index].owner);
+                self.table.forget(hold.owner);
                 Renewal::Gone
             }
             Err(failure) => {
@@ -208,24 +193,25 @@ impl EtcdBackend {
             ]);
         let kept_now = self.txn(txn).await.map_err(Failure::into_error)?.value.succeeded();
         match kept_now {
-            true => self.table.keep(&handle.key, kept, kept_name, lease, sent + keep),
+            true => self.table.keep(kept, kept_name, lease, sent + keep),
             false => leases::revoke(&self.cluster, &lease).await,
         }
         Ok(kept_now)
     }
 
     pub(super) async fn undo(&self, request: &AcquireRequest) -> Result<(), BackendError> {
-        self.bury(&request.key, request.owner).await.map_err(Failure::into_error)?;
+        let name = self.names.place(&request.key, request.owner);
+        self.bury(&name, request.owner).await.map_err(Failure::into_error)?;
         self.table.forget(request.owner);
         Ok(())
     }
 
     /// Takes away what an acquisition has, and what it may get later.
-    async fn bury(&self, key: &LockKey, owner: OwnerToken) -> Result<(), Failure> {
-        let (name, tombstone) = (self.names.place(key, owner), self.names.tombstone(owner));
+    async fn bury(&self, name: &str, owner: OwnerToken) -> Result<(), Failure> {
+        let tombstone = self.names.tombstone(owner);
         let act = |lease: i64| {
             let put = TxnOp::put(&*tombstone, "", Some(PutOptions::new().with_lease(lease)));
-            self.txn(Txn::new().and_then([put, TxnOp::delete(&*name, None)]))
+            self.txn(Txn::new().and_then([put, TxnOp::delete(name, None)]))
         };
         self.buckets.within(&self.cluster, UNDER_WAY, act).await.map(drop)
     }
@@ -253,13 +239,12 @@ impl EtcdBackend {
 
     /// False if it must be tried again.
     async fn end(&self, owner: OwnerToken, standing: &Standing) -> bool {
-        let ended = match &standing.role {
-            _ if standing.is_open => self.bury(&standing.key, owner).await,
-            Role::Kept { name } => self.delete(name.clone()).await,
-            _ => self.delete(self.names.place(&standing.key, owner)).await,
+        let ended = match standing.is_open {
+            true => self.bury(&standing.name, owner).await,
+            false => self.delete(standing.name.clone()).await,
         };
         if let Err(failure) = ended {
-            tracing::debug!(key = %standing.key, error = %failure.into_error(), "lapsed, and can't be taken away now");
+            tracing::debug!(name = standing.name, error = %failure.into_error(), "lapsed, and can't be taken away now");
             // Then it goes with its lease, and what is renewed beside it moves to another.
             let lease = standing.lease.as_ref().inspect(|lease| lease.retire());
             let is_gone = lease.is_some_and(|lease| lease.has_lapsed(self.clock().now()));
@@ -267,12 +252,12 @@ impl EtcdBackend {
                 return false;
             }
         }
-        tracing::debug!(key = %standing.key, "not renewed or asked for any more: taken away");
+        tracing::debug!(name = standing.name, "not renewed or asked for any more: taken away");
         self.table.forget(owner);
         true
     }
 
-    async fn delete(&self, name: String) -> Result<(), Failure> {
+    pub(super) async fn delete(&self, name: String) -> Result<(), Failure> {
         let call = |client: Client| {
             let name = name.clone();
             async move { client.kv_client().delete(name, None).await.map(drop) }

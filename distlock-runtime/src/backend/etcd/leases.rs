@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::connection::Cluster;
 use super::error::Failure;
-use crate::backend::BackendError;
 use crate::clock::Moment;
 
 /// How long a caller waits for another's grant of the lease that both want.
@@ -30,6 +29,16 @@ pub(super) struct Lease {
 }
 
 impl Lease {
+    #[cfg(test)]
+    pub(super) fn for_tests() -> Arc<Self> {
+        Arc::new(Self {
+            id: 1,
+            granted: Duration::from_secs(3),
+            confirmed: AtomicU64::new(10_000_000_000),
+            retired: AtomicBool::new(false),
+        })
+    }
+
     /// From when a hold of this length counts that stood on the lease at `now`: never later.
     pub(super) fn counts_from(&self, length: Duration, now: Moment) -> Moment {
         let confirmed = Moment::from_nanos(self.confirmed.load(Ordering::Acquire));
@@ -149,7 +158,7 @@ impl Leases {
                 }
             }
         }
-        Err(Failure::Lost(BackendError::unknown("etcd's leases lapse as soon as they are granted")))
+        Err(Failure::NoLease)
     }
 }
 
@@ -203,7 +212,7 @@ impl Buckets {
                 done => return done,
             }
         }
-        Err(Failure::Lost(BackendError::unknown("etcd's leases lapse as soon as they are granted")))
+        Err(Failure::NoLease)
     }
 }
 
@@ -257,12 +266,7 @@ mod tests {
     #[test]
     fn holds_count_from_the_last_confirmation() {
         let at = |millis: u64| Moment::from_nanos(millis * 1_000_000);
-        let lease = Lease {
-            id: 1,
-            granted: Duration::from_secs(3),
-            confirmed: AtomicU64::new(at(10_000).as_nanos()),
-            retired: AtomicBool::new(false),
-        };
+        let lease = Lease::for_tests();
         let two = Duration::from_secs(2);
         // What was granted beyond the hold's length is a reserve.
         assert_eq!(lease.counts_from(two, at(10_500)), at(10_500));

@@ -12,7 +12,7 @@ use super::entry::{Entry, State};
 use super::error::Failure;
 use super::leases::{Lease, keep_alive};
 use super::line::{Line, Obstacle, Place};
-use super::table::{LIVE, Role, Standing, Waiting};
+use super::table::{Busy, LIVE, Role, Standing, Waiting};
 use super::watch::Sight;
 use crate::backend::{
     AcquireRequest, Applied, Attempt, BackendError, BackendErrorKind, Blocked, Grant, Kind, Mode,
@@ -42,7 +42,7 @@ enum Tried {
 impl EtcdBackend {
     pub(super) async fn attempt(&self, request: &AcquireRequest) -> Result<Attempt, BackendError> {
         let now = self.clock().now();
-        let Some((busy, before)) = self.table.attempt(request, now) else {
+        let Some((busy, before)) = self.begin(request, now) else {
             return Err(BackendError::refused(
                 BackendErrorKind::Unavailable,
                 "what this acquisition had is just being taken away",
@@ -83,6 +83,15 @@ impl EtcdBackend {
                 Err(error)
             }
         }
+    }
+
+    pub(super) fn begin(
+        &self,
+        request: &AcquireRequest,
+        now: Moment,
+    ) -> Option<(Busy<'_>, Option<Standing>)> {
+        let name = || self.names.place(&request.key, request.owner);
+        self.table.attempt(request.owner, name, request.ttl.as_duration(), now)
     }
 
     async fn pursue(&self, request: &AcquireRequest, before: Option<&Standing>) -> Result<Outcome, Failure> {

@@ -10,19 +10,26 @@
 //! | `leases` | leases that many names share |
 //! | `table` | what this process has in the store, and until when |
 //! | `calls`, `locks`, `holds`, `shares`, `admin` | the operations |
+//! | `record`, `records`, `inventory`, `quota` | idempotency records |
+//! | `compare` | what a transaction of the user's own compares |
 //! | `watch` | who is woken by which change |
 
 mod admin;
 mod calls;
+mod compare;
 mod connection;
 mod entry;
 mod error;
 mod holds;
+mod inventory;
 mod leases;
 mod line;
 mod locks;
 mod names;
 mod options;
+mod quota;
+mod record;
+mod records;
 mod shares;
 mod table;
 mod tls;
@@ -36,6 +43,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+pub use compare::EtcdCompare;
 pub use options::EtcdOptions;
 
 use self::connection::Cluster;
@@ -45,7 +53,7 @@ use self::table::{Role, Table};
 use self::watch::Watches;
 use super::{
     AcquireRequest, Attempt, AttemptAll, Backend, BackendError, Blocked, Capability, Guarantees, HolderState,
-    LeaseHandle, LockState, Mode, Promise, Released, Renewal, Turn, Warning,
+    LeaseHandle, LockState, Mode, Promise, RecordStore, Released, Renewal, Turn, Warning,
 };
 use crate::clock::Clock;
 use crate::key::LockKey;
@@ -111,7 +119,7 @@ impl EtcdBackend {
                 Violated,
             ],
         )
-        .without(&[Capability::Latches, Capability::Circles, Capability::Records])
+        .without(&[Capability::Latches, Capability::Circles])
     }
 
     fn clock(&self) -> Clock {
@@ -182,12 +190,22 @@ impl Backend for EtcdBackend {
         self.resized(key, limit).await
     }
 
+    fn etcd_compare(&self, lease: &LeaseHandle) -> Option<EtcdCompare> {
+        let standing = self.table.get(lease.owner)?;
+        let is_held = matches!(standing.role, Role::Held { .. });
+        is_held.then(|| EtcdCompare::new(standing.name.into_bytes(), standing.created))
+    }
+
     async fn ping(&self) -> Result<(), BackendError> {
         self.reach().await
     }
 
     async fn check(&self) -> Result<Vec<Warning>, BackendError> {
         self.look_at_settings().await
+    }
+
+    fn records(self: Arc<Self>) -> Option<Arc<dyn RecordStore>> {
+        Some(self)
     }
 
     async fn serve(&self) {

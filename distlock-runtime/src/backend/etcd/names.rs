@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::backend::{RecordKey, RecordScope};
 use crate::key::LockKey;
 use crate::token::OwnerToken;
 
@@ -51,6 +52,47 @@ impl Names {
     /// Nothing's name: whoever may use the namespace may ask for it.
     pub(super) fn probe(&self) -> String {
         format!("{}/probe", self.namespace)
+    }
+
+    /// What the names of all records start with.
+    pub(super) fn records(&self) -> String {
+        format!("{}/record/", self.namespace)
+    }
+
+    /// What is known of a record, without its result.
+    pub(super) fn record(&self, key: &RecordKey) -> String {
+        self.records() + &key.to_hex()
+    }
+
+    /// The record of this name.
+    pub(super) fn record_of(&self, name: &[u8]) -> Option<RecordKey> {
+        let digits = std::str::from_utf8(name).ok()?.strip_prefix(&self.records())?;
+        RecordKey::from_hex(digits)
+    }
+
+    /// A record's result.
+    pub(super) fn result(&self, key: &RecordKey) -> String {
+        format!("{}/result/{}", self.namespace, key.to_hex())
+    }
+
+    /// What the names of all claims of a record start with.
+    pub(super) fn claims(&self, key: &RecordKey) -> String {
+        format!("{}/claim/{}/", self.namespace, key.to_hex())
+    }
+
+    /// Says that somebody is at a record.
+    pub(super) fn claim(&self, key: &RecordKey, owner: OwnerToken) -> String {
+        self.claims(key) + &owner.to_hex()
+    }
+
+    /// What the names of all places of a scope start with.
+    pub(super) fn places(&self, scope: &RecordScope) -> String {
+        format!("{}/place/{}/", self.namespace, scope.to_hex())
+    }
+
+    /// A record's place in the quota of its scope.
+    pub(super) fn place_of(&self, scope: &RecordScope, key: &RecordKey) -> String {
+        self.places(scope) + &key.to_hex()
     }
 }
 

@@ -21,7 +21,7 @@ use crate::token::FencingToken;
 impl EtcdBackend {
     pub(super) async fn converted(&self, handle: &LeaseHandle, to: Mode) -> Result<Attempt, BackendError> {
         let gone = || BackendError::refused(BackendErrorKind::NotHeld, "the lease to convert is gone");
-        let (busy, standing) = self.table.renewal(handle.owner).ok_or_else(gone)?;
+        let (busy, standing) = self.table.renewal(handle.owner, |_| true).ok_or_else(gone)?;
         let length = standing.length.max(handle.ttl.as_duration());
         let name = self.names.place(&handle.key, handle.owner);
         loop {
@@ -111,7 +111,7 @@ impl EtcdBackend {
         let now = self.clock().now();
         let mut calls = Vec::with_capacity(requests.len());
         for request in requests {
-            let Some((busy, _)) = self.table.attempt(request, now) else { return Ok(AttemptAll::Apart) };
+            let Some((busy, _)) = self.begin(request, now) else { return Ok(AttemptAll::Apart) };
             calls.push(busy);
         }
         let length = requests.iter().map(|request| request.ttl.as_duration()).max().unwrap_or_default();

@@ -10,9 +10,8 @@ use tokio::sync::Notify;
 
 use super::leases::Lease;
 use super::watch::Wake;
-use crate::backend::{AcquireRequest, Blocked};
+use crate::backend::Blocked;
 use crate::clock::Moment;
-use crate::key::LockKey;
 use crate::token::{FencingToken, OwnerToken};
 
 /// How long a place in the queue is kept without being asked for.
@@ -31,8 +30,10 @@ pub(super) enum Role {
     Waiting(Arc<Waiting>),
     /// A hold.
     Held { token: FencingToken },
-    /// Nothing but that the lock stays taken, under this name.
-    Kept { name: String },
+    /// Nothing but that the lock stays taken.
+    Kept,
+    /// A record in flight, which is kept until then, and for so long after its claim has lapsed.
+    Claimed { fence: FencingToken, kept_until: Moment, retain: Duration },
 }
 
 /// A place in the queue, as it was seen last.
@@ -47,7 +48,8 @@ pub(super) struct Waiting {
 
 #[derive(Clone, Debug)]
 pub(super) struct Standing {
-    pub(super) key: LockKey,
+    /// Its name in the store, which nobody else has.
+    pub(super) name: String,
     pub(super) length: Duration,
     pub(super) role: Role,
     pub(super) lease: Option<Arc<Lease>>,
@@ -92,51 +94,46 @@ impl Table {
         self.standings().get(&owner).filter(|standing| !standing.is_lapsing).cloned()
     }
 
-    /// An attempt begins; what was known before. `None` while what it had is being taken away.
+    /// An attempt begins to get something of this name; what was known before. `None` while what it had is being taken away.
     pub(super) fn attempt(
         &self,
-        request: &AcquireRequest,
+        owner: OwnerToken,
+        name: impl FnOnce() -> String,
+        length: Duration,
         now: Moment,
     ) -> Option<(Busy<'_>, Option<Standing>)> {
-        let length = request.ttl.as_duration();
-        let until = now + length.max(LIVE) + UNDER_WAY;
         let mut standings = self.standings();
         let mut before = None;
-        match standings.get_mut(&request.owner) {
+        match standings.get_mut(&owner) {
             Some(standing) if standing.is_lapsing => return None,
             Some(standing) => {
                 before = Some(standing.clone());
                 standing.busy += 1;
-                if !matches!(standing.role, Role::Held { .. }) {
+                if !standing.role.is_renewed() {
                     standing.until = standing.until.max(now + LIVE);
                 }
             }
             None => {
-                let standing = Standing {
-                    key: request.key.clone(),
-                    length,
-                    role: Role::Trying,
-                    lease: None,
-                    created: 0,
-                    until,
-                    is_open: false,
-                    busy: 1,
-                    is_lapsing: false,
-                    in_hand: false,
-                };
-                standings.insert(request.owner, standing);
+                let until = now + length.max(LIVE) + UNDER_WAY;
+                standings.insert(
+                    owner,
+                    Standing { busy: 1, ..Standing::new(name(), length, Role::Trying, until) },
+                );
             }
         }
         drop(standings);
-        let busy = Busy { table: self, owner: request.owner, is_attempt: true, is_over: false };
-        Some((busy, before))
+        Some((Busy { table: self, owner, is_attempt: true, is_over: false }, before))
     }
 
-    /// A renewal begins. `None` if there is no such hold.
-    pub(super) fn renewal(&self, owner: OwnerToken) -> Option<(Busy<'_>, Standing)> {
+    /// A renewal begins. `None` if there is no such hold or claim.
+    pub(super) fn renewal(
+        &self,
+        owner: OwnerToken,
+        is_meant: impl FnOnce(&Standing) -> bool,
+    ) -> Option<(Busy<'_>, Standing)> {
         let mut standings = self.standings();
         let standing = standings.get_mut(&owner)?;
-        if standing.is_lapsing || !matches!(standing.role, Role::Held { .. }) {
+        if standing.is_lapsing || !standing.role.is_renewed() || !is_meant(standing) {
             return None;
         }
         standing.busy += 1;
@@ -150,28 +147,20 @@ impl Table {
     }
 
     /// A lock stays taken until then.
-    pub(super) fn keep(
-        &self,
-        key: &LockKey,
-        owner: OwnerToken,
-        name: String,
-        lease: Arc<Lease>,
-        until: Moment,
-    ) {
-        let standing = Standing {
-            key: key.clone(),
-            length: Duration::ZERO,
-            role: Role::Kept { name },
-            lease: Some(lease),
-            created: 0,
-            until,
-            is_open: false,
-            busy: 0,
-            is_lapsing: false,
-            in_hand: false,
-        };
+    pub(super) fn keep(&self, owner: OwnerToken, name: String, lease: Arc<Lease>, until: Moment) {
+        let standing =
+            Standing { lease: Some(lease), ..Standing::new(name, Duration::ZERO, Role::Kept, until) };
         self.standings().insert(owner, standing);
         self.earlier.notify_one();
+    }
+
+    /// A record is kept until then.
+    pub(super) fn record_is_kept(&self, owner: OwnerToken, until: Moment) {
+        if let Some(standing) = self.standings().get_mut(&owner)
+            && let Role::Claimed { kept_until, .. } = &mut standing.role
+        {
+            *kept_until = until;
+        }
     }
 
     /// What is over by now and must be taken out of the store, and when to look again.
@@ -302,7 +291,29 @@ impl Drop for Busy<'_> {
     }
 }
 
+impl Role {
+    /// Whether it is what renewals are for.
+    fn is_renewed(&self) -> bool {
+        matches!(self, Self::Held { .. } | Self::Claimed { .. })
+    }
+}
+
 impl Standing {
+    fn new(name: String, length: Duration, role: Role, until: Moment) -> Self {
+        Self {
+            name,
+            length,
+            role,
+            lease: None,
+            created: 0,
+            until,
+            is_open: false,
+            busy: 0,
+            is_lapsing: false,
+            in_hand: false,
+        }
+    }
+
     /// What was seen last, if a wait has just ended without news: the line moves only by what is told.
     pub(super) fn still_waits(&self, now: Moment) -> Option<Blocked> {
         let Role::Waiting(waiting) = &self.role else { return None };
@@ -322,19 +333,13 @@ impl Standing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::Mode;
-    use crate::ttl::Ttl;
 
-    fn request(number: u8, millis: u64) -> AcquireRequest {
-        AcquireRequest {
-            key: LockKey::new("k").unwrap(),
-            owner: OwnerToken::from_hex(&format!("{number:032x}")).unwrap(),
-            ttl: Ttl::new(Duration::from_millis(millis)).unwrap(),
-            mode: Mode::Exclusive,
-            fair: false,
-            queue: false,
-            tokens: 1,
-        }
+    fn owner(number: u8) -> OwnerToken {
+        OwnerToken::from_hex(&format!("{number:032x}")).unwrap()
+    }
+
+    fn attempt(table: &Table, number: u8, millis: u64, now: Moment) -> Option<(Busy<'_>, Option<Standing>)> {
+        table.attempt(owner(number), || "name".to_owned(), Duration::from_millis(millis), now)
     }
 
     fn at(millis: u64) -> Moment {
@@ -344,37 +349,51 @@ mod tests {
     #[test]
     fn an_attempt_that_is_dropped_is_open_and_comes_due() {
         let table = Table::default();
-        let request = request(1, 1_000);
-        let (busy, before) = table.attempt(&request, at(0)).unwrap();
+        let (busy, before) = attempt(&table, 1, 1_000, at(0)).unwrap();
         assert!(before.is_none());
         assert!(table.due(at(100_000)).0.is_empty(), "it is under way");
         drop(busy);
         let (due, _) = table.due(at(100_000));
         assert!(due.len() == 1 && due[0].1.is_open);
-        assert!(table.attempt(&request, at(100_000)).is_none(), "it is being taken away");
-        assert!(table.renewal(request.owner).is_none());
-        table.forget(request.owner);
-        assert!(table.get(request.owner).is_none());
+        assert!(attempt(&table, 1, 1_000, at(100_000)).is_none(), "it is being taken away");
+        assert!(table.due(at(100_000)).0.is_empty(), "by somebody already");
+        table.postpone(owner(1), at(100_100));
+        assert_eq!(table.due(at(100_100)).0.len(), 1);
+        table.forget(owner(1));
+        assert!(table.get(owner(1)).is_none());
     }
 
     #[test]
     fn what_left_nothing_is_forgotten_unless_an_earlier_attempt_is_open() {
         let table = Table::default();
-        let request = request(1, 1_000);
-        table.attempt(&request, at(0)).unwrap().0.left();
-        assert!(table.get(request.owner).is_none());
-        drop(table.attempt(&request, at(0)).unwrap());
-        let (busy, before) = table.attempt(&request, at(1)).unwrap();
+        attempt(&table, 1, 1_000, at(0)).unwrap().0.left();
+        assert!(table.get(owner(1)).is_none());
+        drop(attempt(&table, 1, 1_000, at(0)).unwrap());
+        let (busy, before) = attempt(&table, 1, 1_000, at(1)).unwrap();
         assert!(before.unwrap().is_open);
         busy.left();
-        assert!(table.get(request.owner).is_some());
+        assert!(table.get(owner(1)).is_some());
+    }
+
+    #[test]
+    fn a_hold_does_not_lapse_while_it_is_being_renewed_and_is_not_renewed_while_it_lapses() {
+        let table = Table::default();
+        let held = Role::Held { token: FencingToken::new(1) };
+        let (busy, _) = attempt(&table, 1, 1_000, at(0)).unwrap();
+        busy.has(held, Lease::for_tests(), 1, Duration::from_secs(1), at(1_000));
+        let (renewal, _) = table.renewal(owner(1), |_| true).unwrap();
+        assert!(table.due(at(2_000)).0.is_empty());
+        assert!(renewal.renewed(Some(at(2_500)), Duration::from_secs(1), None));
+        assert!(table.due(at(2_400)).0.is_empty());
+        assert_eq!(table.due(at(2_500)).0.len(), 1);
+        assert!(table.renewal(owner(1), |_| true).is_none());
     }
 
     #[test]
     fn the_next_end_is_told() {
         let table = Table::default();
-        drop(table.attempt(&request(1, 1_000), at(0)).unwrap());
-        drop(table.attempt(&request(2, 20_000), at(0)).unwrap());
+        drop(attempt(&table, 1, 1_000, at(0)).unwrap());
+        drop(attempt(&table, 2, 20_000, at(0)).unwrap());
         let (due, next) = table.due(at(9_999));
         assert!(due.is_empty() && next == Some(at(10_000)));
         let (due, next) = table.due(at(10_000));

@@ -138,6 +138,11 @@ impl Backend for Faulty {
         meet(self.script.meet(Call::Resize), || async move { inner.resize(&key, limit).await }).await
     }
 
+    #[cfg(feature = "etcd")]
+    fn etcd_compare(&self, lease: &LeaseHandle) -> Option<crate::backend::etcd::EtcdCompare> {
+        self.inner.etcd_compare(lease)
+    }
+
     async fn ping(&self) -> Result<(), BackendError> {
         let inner = self.inner.clone();
         meet(self.script.meet(Call::Ping), || async move { inner.ping().await }).await

@@ -1,0 +1,100 @@
+//! Places in the line, and what becomes of those that vanish.
+
+use distlock_runtime::backend::{Attempt, Backend as _, Released, Renewal};
+use distlock_tests::server::{EtcdCluster, EtcdSetup};
+
+use super::tools::{Client, eventually, key, names, queued, request};
+
+/// A waiter whose place lapsed while it waited isn't granted when the one in front of it goes: it looks at its own name first. The
+/// control says yes as soon as the name in front is gone, as a peer does, while another holds the lock.
+#[tokio::test]
+async fn a_waiter_whose_place_lapsed_is_not_granted() {
+    let cluster = EtcdCluster::start(EtcdSetup::new(1)).await.unwrap();
+    let (one, two) = (Client::open(&cluster, "one"), Client::open(&cluster, "two"));
+    let lock = key("place");
+    let (held, waiter, rival) = (request(&lock, 30_000), queued(&lock, 30_000), request(&lock, 30_000));
+    one.granted(&held).await;
+    two.queued(&waiter).await;
+    let line = names(&cluster, "distlock/lock/place/").await;
+    let (ahead, _) = line.iter().find(|(name, _)| name.ends_with(&held.owner.to_hex())).unwrap().clone();
+    let (_, lease) = *line.iter().find(|(name, _)| name.ends_with(&waiter.owner.to_hex())).unwrap();
+    let mut client = cluster.client().await.unwrap();
+    client.lease_revoke(lease).await.unwrap();
+    one.release(&held.lease(), None).await.unwrap();
+    one.granted(&rival).await;
+
+    let naive = client.get(ahead, None).await.unwrap();
+    assert_eq!(naive.count(), 0, "the naive waiter sees nobody in front and believes to hold the lock");
+    let outcome = two.try_acquire(&waiter).await.unwrap();
+    assert!(matches!(outcome, Attempt::Queued(_)), "{outcome:?}");
+    assert_eq!(one.inspect(&lock).await.unwrap().holder.unwrap().owner, Some(rival.owner));
+    one.release(&rival.lease(), None).await.unwrap();
+    eventually("its new turn", async || {
+        matches!(two.try_acquire(&waiter).await.unwrap(), Attempt::Granted(_)).then_some(())
+    })
+    .await;
+}
+
+/// An unlock of an earlier hold of the same process, repeated or late, never ends a later one. The control deletes by the
+/// lock's name, as a naive unlock does, and takes it from its next holder.
+#[tokio::test]
+async fn a_stale_unlock_leaves_the_later_hold() {
+    let cluster = EtcdCluster::start(EtcdSetup::new(1)).await.unwrap();
+    let one = Client::open(&cluster, "one");
+    let lock = key("stale");
+    for _ in 0..20 {
+        let (earlier, later) = (request(&lock, 30_000), request(&lock, 30_000));
+        one.granted(&earlier).await;
+        assert_eq!(one.release(&earlier.lease(), None).await.unwrap(), Released::Confirmed);
+        one.granted(&later).await;
+        assert_eq!(one.release(&earlier.lease(), None).await.unwrap(), Released::NotHeld);
+        one.cancel(&earlier).await.unwrap();
+        assert!(matches!(one.renew(&[earlier.lease()]).await[..], [Renewal::Gone]));
+        assert!(matches!(one.renew(&[later.lease()]).await[..], [Renewal::Renewed { .. }]));
+        assert_eq!(one.inspect(&lock).await.unwrap().holder.unwrap().owner, Some(later.owner));
+        assert_eq!(one.release(&later.lease(), None).await.unwrap(), Released::Confirmed);
+    }
+    let mut client = cluster.client().await.unwrap();
+    client.put("naive", "later", None).await.unwrap();
+    assert_eq!(
+        client.delete("naive", None).await.unwrap().deleted(),
+        1,
+        "the naive unlock ends what isn't its own"
+    );
+}
+
+/// Holds of one ttl share a lease, and one that isn't renewed lapses all the same while the others go on.
+#[tokio::test]
+async fn a_hold_on_a_shared_lease_lapses_alone() {
+    let cluster = EtcdCluster::start(EtcdSetup::new(1)).await.unwrap();
+    let (one, two) = (Client::open(&cluster, "one"), Client::open(&cluster, "two"));
+    let (forgotten, kept) = (request(&key("forgotten"), 1_500), request(&key("kept"), 1_500));
+    one.granted(&forgotten).await;
+    one.granted(&kept).await;
+    let line = names(&cluster, "distlock/lock/").await;
+    assert_eq!(line.len(), 2);
+    assert_eq!(line[0].1, line[1].1, "one lease for both");
+    eventually("the forgotten hold to lapse", async || {
+        assert!(matches!(one.renew(&[kept.lease()]).await[..], [Renewal::Renewed { .. }]));
+        matches!(two.try_acquire(&request(&forgotten.key, 30_000)).await.unwrap(), Attempt::Granted(_))
+            .then_some(())
+    })
+    .await;
+    assert!(matches!(one.renew(&[forgotten.lease()]).await[..], [Renewal::Gone]));
+    assert!(matches!(one.renew(&[kept.lease()]).await[..], [Renewal::Renewed { .. }]));
+}
+
+/// Cancelled attempts leave tombstones that end by themselves, on leases that they share.
+#[tokio::test]
+async fn tombstones_share_leases_that_end() {
+    let cluster = EtcdCluster::start(EtcdSetup::new(1)).await.unwrap();
+    let one = Client::open(&cluster, "one");
+    for n in 0..20 {
+        one.cancel(&request(&key(&format!("k{n}")), 1_000)).await.unwrap();
+    }
+    let stones = names(&cluster, "distlock/gone/").await;
+    assert_eq!(stones.len(), 20);
+    assert!(stones.iter().all(|(_, lease)| *lease == stones[0].1 && *lease != 0), "{stones:?}");
+    let left = cluster.client().await.unwrap().lease_time_to_live(stones[0].1, None).await.unwrap();
+    assert!((60..=180).contains(&left.ttl()), "{left:?}");
+}

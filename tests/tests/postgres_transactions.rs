@@ -366,7 +366,7 @@ async fn it_works_behind_a_pooler() {
 }
 
 #[tokio::test]
-async fn without_the_tables_it_says_what_to_do() {
+async fn what_can_not_be_says_what_to_do() {
     let shop = Shop::open().await;
     let mut client = shop.client().await;
     let mut tx = client.transaction().await.unwrap();
@@ -380,6 +380,10 @@ async fn without_the_tables_it_says_what_to_do() {
         let error = TransactionalRecords::new().schema(wrong).claim("k").prepare().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config, "{wrong}");
     }
+    drop(tx);
+    let mut reading = client.build_transaction().read_only(true).start().await.unwrap();
+    let error = shop.records.claim("k").begin(&mut reading).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Config && error.to_string().contains("only reads"), "{error}");
 }
 
 /// For a client that isn't async: the statements by themselves.

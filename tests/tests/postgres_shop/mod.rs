@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use distlock::LockManager;
+use distlock::backend::postgres::PostgresOptions;
 use distlock::postgres::TransactionalRecords;
 use distlock_tests::server::{SharedPostgres, postgres_client};
 use distlock_tests::wait;
@@ -24,7 +25,8 @@ impl Shop {
     pub(crate) async fn open() -> Self {
         let server = SharedPostgres::attach().unwrap();
         let namespace = format!("shop_{:016x}", fastrand::u64(..));
-        let records = TransactionalRecords::new().namespace(&namespace);
+        let options = PostgresOptions::from_url(&format!("{}?namespace={namespace}", server.url())).unwrap();
+        let records = TransactionalRecords::with_options(&options).unwrap();
         let shop = Self { server, namespace, records };
         shop.manager().await.ping().await.unwrap();
         let table = format!("create table {} (key text not null)", shop.namespace);

@@ -36,6 +36,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 pub use self::migration::MIGRATION;
+pub(crate) use self::options::check_schema;
 pub use self::options::{PostgresMode, PostgresOptions};
 
 use self::connection::Connections;

@@ -267,19 +267,13 @@ impl PostgresOptions {
         )))
     }
 
-    /// The name stands in SQL text as it is.
+    /// Schema and namespace.
+    pub(crate) fn names(&self) -> Result<(&str, &str), BackendError> {
+        Ok((self.checked_schema()?, self.checked_namespace()?))
+    }
+
     pub(super) fn checked_schema(&self) -> Result<&str, BackendError> {
-        let schema = &self.schema;
-        let first = |c: char| c.is_ascii_lowercase() || c == '_';
-        let later = |c: char| first(c) || c.is_ascii_digit();
-        let fits = schema.len() <= MAX_SCHEMA && schema.starts_with(first) && schema.chars().all(later);
-        if fits && !schema.starts_with("pg_") {
-            return Ok(schema);
-        }
-        Err(config(format!(
-            "the schema {schema:?} is not a letter of a-z or _ and up to {} of a-z 0-9 _ (and not pg_…)",
-            MAX_SCHEMA - 1
-        )))
+        check_schema(&self.schema)
     }
 
     /// Who holds a lock, for people.
@@ -293,6 +287,20 @@ impl PostgresOptions {
         label.truncate(label.floor_char_boundary(MAX_LABEL));
         label
     }
+}
+
+/// The name stands in SQL text as it is.
+pub(crate) fn check_schema(schema: &str) -> Result<&str, BackendError> {
+    let first = |c: char| c.is_ascii_lowercase() || c == '_';
+    let later = |c: char| first(c) || c.is_ascii_digit();
+    let fits = schema.len() <= MAX_SCHEMA && schema.starts_with(first) && schema.chars().all(later);
+    if fits && !schema.starts_with("pg_") {
+        return Ok(schema);
+    }
+    Err(config(format!(
+        "the schema {schema:?} is not a letter of a-z or _ and up to {} of a-z 0-9 _ (and not pg_…)",
+        MAX_SCHEMA - 1
+    )))
 }
 
 pub(super) fn place(host: &str, port: u16) -> String {

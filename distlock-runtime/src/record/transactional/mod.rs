@@ -13,7 +13,8 @@ pub use self::claim::{PreparedClaim, TransactionClaim};
 pub use self::open::{Begun, OpenClaim, Response};
 pub use self::statement::{SqlTransaction, SqlValue, Statement};
 use crate::backend::RecordKey;
-use crate::error::{ErrorKind, LockError};
+use crate::backend::postgres::{PostgresOptions, check_schema};
+use crate::error::LockError;
 use crate::key::LockKey;
 use crate::record::Packing;
 
@@ -71,10 +72,19 @@ pub struct TransactionalRecords {
 }
 
 impl TransactionalRecords {
-    /// In the schema `distlock` and the namespace `distlock`, as stores have them unless told otherwise.
+    /// In the schema `distlock` and the namespace `distlock`, as stores have them unless their URL says otherwise.
     #[must_use]
     pub fn new() -> Self {
         Self { schema: "distlock".to_owned(), namespace: "distlock".to_owned(), packing: Packing::new() }
+    }
+
+    /// In the schema and the namespace of a store's options: `PostgresOptions::from_url(url)?`.
+    ///
+    /// # Errors
+    /// `CONFIG` for names that can't be.
+    pub fn with_options(options: &PostgresOptions) -> Result<Self, LockError> {
+        let (schema, namespace) = options.names().map_err(|error| error.into_lock_error("claim", None))?;
+        Ok(Self::new().schema(schema).namespace(namespace))
     }
 
     /// The schema that the tables are in.
@@ -121,14 +131,7 @@ impl TransactionalRecords {
 
     /// The schema as it may stand in a statement.
     fn checked_schema(&self) -> Result<&str, LockError> {
-        let first = |c: char| c.is_ascii_lowercase() || c == '_';
-        let later = |c: char| first(c) || c.is_ascii_digit();
-        if self.schema.len() <= 63 && self.schema.starts_with(first) && self.schema.chars().all(later) {
-            return Ok(&self.schema);
-        }
-        Err(LockError::new(ErrorKind::Config, "claim")
-            .detail(format!("{:?} can't be the schema", self.schema))
-            .remedy("choose a letter of a-z or _ and up to 62 of a-z 0-9 _"))
+        check_schema(&self.schema).map_err(|error| error.into_lock_error("claim", None))
     }
 }
 

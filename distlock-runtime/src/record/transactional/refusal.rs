@@ -31,6 +31,12 @@ fn refused(state: Option<&str>, operation: &'static str) -> LockError {
         Some("42501") => error(ErrorKind::Permission)
             .detail("the role may not use the tables of distlock's")
             .remedy("grant it what docs/operators.md lists"),
+        Some("25006") => error(ErrorKind::Config)
+            .detail("the transaction only reads, and a claim is written")
+            .remedy("begin it as one that writes, on the primary"),
+        Some("57014") => error(ErrorKind::Connection)
+            .detail("the statement took longer than the role's statement_timeout")
+            .remedy("roll back, and wait for others for a shorter time than that"),
         Some("53100" | "53200") => error(ErrorKind::OutOfMemory).remedy("give the database room"),
         Some(state) if state.starts_with("08") || state.starts_with("57P") || state == "53300" => {
             error(ErrorKind::Connection)
@@ -54,7 +60,9 @@ mod tests {
             (Some("40001"), ErrorKind::Connection),
             (Some("57P01"), ErrorKind::Connection),
             (Some("08006"), ErrorKind::Connection),
+            (Some("57014"), ErrorKind::Connection),
             (Some("42883"), ErrorKind::Config),
+            (Some("25006"), ErrorKind::Config),
             (Some("42501"), ErrorKind::Permission),
             (Some("53100"), ErrorKind::OutOfMemory),
             (Some("25P02"), ErrorKind::Script),

@@ -19,7 +19,7 @@ use distlock::{
         Backend as _, Clock,
         etcd::EtcdBackend,
         memory::MemoryBackend,
-        postgres::PostgresBackend,
+        postgres::{AdvisoryBackend, PostgresBackend},
         redis::{RedisBackend, RedisOptions},
         redlock::{RedlockBackend, RedlockOptions},
         zookeeper::ZooKeeperBackend,
@@ -58,6 +58,7 @@ fn the_table_is_what_the_stores_say() {
         EtcdBackend::promises(),
         ZooKeeperBackend::promises(),
         PostgresBackend::promises(),
+        AdvisoryBackend::promises(),
     ];
     let table = format!("{}\n{}", Guarantees::table(&stores), Guarantees::capabilities(&stores));
     for path in DOCUMENTS {
@@ -88,6 +89,7 @@ fn a_store_prints_its_column_of_the_table() {
         EtcdBackend::promises(),
         ZooKeeperBackend::promises(),
         PostgresBackend::promises(),
+        AdvisoryBackend::promises(),
     ] {
         let printed = promises.to_string();
         let mut lines = printed.lines();

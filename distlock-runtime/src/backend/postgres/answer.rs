@@ -147,6 +147,12 @@ fn holding(holder: HolderState, kind: Kind, weight: u64, count: u64, party: Opti
     }
 }
 
+/// A holder, from three columns: owner, label, remaining ms.
+pub(super) fn holder(row: &Row, place: usize) -> Result<HolderState, BackendError> {
+    let owner = column::<Option<&str>>(row, place)?.and_then(OwnerToken::from_hex);
+    Ok(HolderState::new(column(row, place + 1)?, remaining(column(row, place + 2)?), owner))
+}
+
 /// The holder that was taken away.
 pub(super) fn taken(reply: &Reply) -> Result<Option<HolderState>, BackendError> {
     let row = only("force_release", reply)?;

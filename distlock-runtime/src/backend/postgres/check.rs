@@ -1,6 +1,7 @@
 //! The look at the server's settings at start.
 
-use super::{PostgresBackend, answer};
+use super::answer;
+use super::connection::Connections;
 use crate::backend::{BackendError, BackendErrorKind, Warning};
 
 /// Older servers lack functions that the migration uses.
@@ -13,29 +14,27 @@ const LOOK: &str = "select current_setting('server_version_num')::int4, current_
     current_setting('synchronous_standby_names'), \
     (select count(*) from pg_stat_replication where application_name <> 'pg_basebackup')";
 
-impl PostgresBackend {
-    pub(super) async fn check_settings(&self) -> Result<Vec<Warning>, BackendError> {
-        let reply = match self.connections.run("check", LOOK, &[]).await {
-            Ok(reply) => reply,
-            Err(failure) if failure.kind() == BackendErrorKind::Permission => {
-                tracing::debug!(%failure, "the settings of postgres can't be checked");
-                return Ok(Vec::new());
-            }
-            Err(failure) => return Err(failure),
-        };
-        let row = answer::only("check", &reply)?;
-        Ok(warnings(&Settings {
-            version: answer::column(row, 0)?,
-            encoding: answer::column(row, 1)?,
-            synchronous_commit: answer::column(row, 2)?,
-            fsync: answer::column(row, 3)?,
-            is_standby: answer::column(row, 4)?,
-            read_only: answer::column(row, 5)?,
-            isolation: answer::column(row, 6)?,
-            synchronous_standbys: answer::column(row, 7)?,
-            standbys: answer::column(row, 8)?,
-        }))
-    }
+pub(super) async fn settings(connections: &Connections) -> Result<Vec<Warning>, BackendError> {
+    let reply = match connections.run("check", LOOK, &[]).await {
+        Ok(reply) => reply,
+        Err(failure) if failure.kind() == BackendErrorKind::Permission => {
+            tracing::debug!(%failure, "the settings of postgres can't be checked");
+            return Ok(Vec::new());
+        }
+        Err(failure) => return Err(failure),
+    };
+    let row = answer::only("check", &reply)?;
+    Ok(warnings(&Settings {
+        version: answer::column(row, 0)?,
+        encoding: answer::column(row, 1)?,
+        synchronous_commit: answer::column(row, 2)?,
+        fsync: answer::column(row, 3)?,
+        is_standby: answer::column(row, 4)?,
+        read_only: answer::column(row, 5)?,
+        isolation: answer::column(row, 6)?,
+        synchronous_standbys: answer::column(row, 7)?,
+        standbys: answer::column(row, 8)?,
+    }))
 }
 
 struct Settings<'a> {

@@ -280,7 +280,7 @@ pub(super) fn fencing(token: i64) -> Option<FencingToken> {
     u64::try_from(token).ok().filter(|token| *token > 0).map(FencingToken::new)
 }
 
-fn kept(keep: Option<Duration>) -> Option<i64> {
+pub(super) fn kept(keep: Option<Duration>) -> Option<i64> {
     keep.filter(|keep| !keep.is_zero()).map(milliseconds)
 }
 

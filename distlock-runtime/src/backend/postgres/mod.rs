@@ -4,6 +4,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `options`, `url`, `tls` | how to reach the server |
+//! | `advisory/` | the other mode: advisory locks of a session |
 //! | `connection/` | one connection for each runtime |
 //! | `migration`, `sql/` | the tables, and the functions that do the work in the database |
 //! | `statements`, `answer` | calling them, and what comes back |
@@ -13,6 +14,7 @@
 //! | `error` | from SQLSTATEs to error classes |
 
 mod admin;
+mod advisory;
 mod answer;
 mod check;
 mod connection;
@@ -35,6 +37,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+pub use self::advisory::AdvisoryBackend;
 pub use self::migration::MIGRATION;
 pub(crate) use self::options::check_schema;
 pub use self::options::{PostgresMode, PostgresOptions};
@@ -44,9 +47,9 @@ use self::records::Records;
 use self::statements::Statements;
 use self::wakeups::Wakeups;
 use super::{
-    AcquireRequest, Attempt, AttemptAll, Backend, BackendError, BackendErrorKind, Blocked, Guarantees,
-    HolderState, LatchStore, LeaseHandle, LockState, Mode, PostedRelease, Promise, RecordStore, Released,
-    Renewal, Turn, WaitBoard, Warning,
+    AcquireRequest, Attempt, AttemptAll, Backend, BackendError, Blocked, Guarantees, HolderState, LatchStore,
+    LeaseHandle, LockState, Mode, PostedRelease, Promise, RecordStore, Released, Renewal, Turn, WaitBoard,
+    Warning,
 };
 use crate::clock::Clock;
 use crate::key::LockKey;
@@ -57,7 +60,10 @@ use crate::token::OwnerToken;
 /// # Errors
 /// As [`PostgresBackend::open`].
 pub fn open(options: &PostgresOptions, clock: Clock) -> Result<Arc<dyn Backend>, BackendError> {
-    Ok(PostgresBackend::open(options, clock)?)
+    Ok(match options.mode {
+        PostgresMode::Row => PostgresBackend::open(options, clock)?,
+        PostgresMode::Advisory => AdvisoryBackend::open(options, clock)?,
+    })
 }
 
 /// A store in a Postgres database, with leases as rows.
@@ -78,12 +84,6 @@ impl PostgresBackend {
     /// `Config` for a wrong namespace or schema, unreadable certificate files, or TLS without the feature `postgres-tls`.
     pub fn open(options: &PostgresOptions, clock: Clock) -> Result<Arc<Self>, BackendError> {
         let namespace = options.checked_namespace()?.to_owned();
-        if options.mode != PostgresMode::Row {
-            return Err(BackendError::refused(
-                BackendErrorKind::Unsupported,
-                "this version has no mode=advisory: use mode=row",
-            ));
-        }
         let connections = Arc::new(Connections::new(options, clock)?);
         let random = OwnerToken::random().map_err(|failure| options::config(failure.to_string()))?;
         let (wakeups, channel) = (Arc::<Wakeups>::default(), format!("distlock_{}", random.to_hex()));
@@ -196,7 +196,7 @@ impl Backend for PostgresBackend {
     }
 
     async fn check(&self) -> Result<Vec<Warning>, BackendError> {
-        self.check_settings().await
+        check::settings(&self.connections).await
     }
 
     async fn serve(&self) {

@@ -17,6 +17,8 @@ const RECONNECT: (Duration, Duration) = (Duration::from_millis(20), Duration::fr
 const DEAF: Duration = Duration::from_secs(300);
 /// How long a message may take from one connection to the other.
 const HEARD: Duration = Duration::from_secs(2);
+/// How often it is looked whether a session is shared. With several clients at work it doesn't show each time.
+const LOOKS: usize = 8;
 /// How often this manager sees whether there is something to take away.
 const UPKEEP: Duration = Duration::from_secs(60);
 /// How many rows of a kind one look takes away.
@@ -102,8 +104,14 @@ impl PostgresBackend {
     /// A second connection for a moment, unless it shares its session with the first, as a pooler's do.
     async fn beside(&self, lane: &Lane, dialer: &Dialer) -> Result<Option<Arc<Lane>>, BackendError> {
         let other = dialer.dial(None).await?;
-        let shared = self.session(&other).await? == self.session(lane).await?;
-        Ok((!shared).then_some(other))
+        let mine = self.session(lane).await?;
+        // A pooler gives an idle session to whoever asks next, or each time another one.
+        for _ in 0..LOOKS {
+            if self.session(&other).await? == mine || self.session(lane).await? != mine {
+                return Ok(None);
+            }
+        }
+        Ok(Some(other))
     }
 
     async fn keep_up(&self) {

@@ -2,6 +2,36 @@
 
 use super::connection::Connections;
 
+/// Those of the advisory locks.
+#[derive(Debug)]
+pub(super) struct AdvisoryStatements {
+    pub(super) acquire: String,
+    pub(super) renew: String,
+    pub(super) keep: String,
+    pub(super) release: String,
+    pub(super) state: String,
+    pub(super) list: String,
+}
+
+impl AdvisoryStatements {
+    pub(super) fn new(connections: &Connections) -> Self {
+        let sql = |text| connections.sql(text);
+        Self {
+            acquire: sql(
+                "select outcome, token, holder, holder_label, remaining from distlock.advisory_acquire(\
+                 $1, $2, $3, $4, $5, $6, $7)",
+            ),
+            renew: sql("select distlock.advisory_renew($1, $2, $3, $4, $5)"),
+            keep: sql("select distlock.advisory_keep($1, $2, $3, $4, $5)"),
+            release: sql("select distlock.advisory_release($1, $2, $3, $4)"),
+            state: sql("select * from distlock.advisory_state($1, $2, $3)"),
+            list: sql("select s.* from (select array_agg(h.name) as names, array_agg(h.key) as keys \
+                 from distlock.holder h where h.namespace = $1 and h.name ^@ $2) k, \
+                 distlock.advisory_state($1, k.names, k.keys) s where s.held limit $3"),
+        }
+    }
+}
+
 /// Each calls one function of the migration. The casts say which function is meant, whatever else has its name.
 #[derive(Debug)]
 pub(super) struct Statements {

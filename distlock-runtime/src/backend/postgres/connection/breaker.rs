@@ -19,14 +19,14 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// For all connections to one address. Closed as long as they can be opened.
 #[derive(Debug)]
-pub(super) struct Breaker {
+pub(in super::super) struct Breaker {
     clock: Clock,
     outage: Mutex<Option<Outage>>,
 }
 
 /// Who wants a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Caller {
+pub(in super::super) enum Caller {
     Foreground,
     Background,
 }
@@ -47,13 +47,13 @@ struct Pause {
 }
 
 impl Breaker {
-    pub(super) fn new(clock: Clock) -> Self {
+    pub(in super::super) fn new(clock: Clock) -> Self {
         Self { clock, outage: Mutex::new(None) }
     }
 
     /// Whether this caller may open a connection now. In an outage one caller may after each pause, which is full of jitter, so that
     /// the processes of a fleet don't come back all at once.
-    pub(super) fn admit(&self, caller: Caller) -> Result<(), BackendError> {
+    pub(in super::super) fn admit(&self, caller: Caller) -> Result<(), BackendError> {
         let mut outage = self.outage();
         let Some(outage) = outage.as_mut() else { return Ok(()) };
         let now = self.clock.now();
@@ -65,12 +65,12 @@ impl Breaker {
     }
 
     /// How long to wait for an attempt that is under way, and what to say then; `None`: as long as it takes.
-    pub(super) fn patience(&self) -> Option<(Duration, BackendError)> {
+    pub(in super::super) fn patience(&self) -> Option<(Duration, BackendError)> {
         self.outage().as_ref().map(|outage| (PATIENCE, outage.refusal(self.clock.now())))
     }
 
     /// An attempt ended. Only what may pass by itself is an outage: a wrong password is told to everybody who tries it.
-    pub(super) fn note<T>(&self, caller: Caller, address: &str, outcome: &Result<T, BackendError>) {
+    pub(in super::super) fn note<T>(&self, caller: Caller, address: &str, outcome: &Result<T, BackendError>) {
         let now = self.clock.now();
         let mut outage = self.outage();
         match outcome {

@@ -14,10 +14,10 @@ use arc_swap::ArcSwap;
 use tokio::runtime::{Handle, Id};
 use tokio_postgres::Row;
 
+pub(super) use self::breaker::{Breaker, Caller};
 pub(super) use self::dial::Dialer;
 pub(super) use self::lane::{Failure, Lane, Listener, Parameter};
 
-use self::breaker::{Breaker, Caller};
 use self::slot::Slot;
 use super::error;
 use super::migration::Migration;
@@ -163,7 +163,13 @@ impl Connections {
         self.put(Handle::current().id(), Slot::new(Caller::Background, listener));
     }
 
-    async fn prepare(&self, lane: &Lane) -> Result<(), BackendError> {
+    /// For connections beside those of the runtimes.
+    pub(super) fn new_breaker(&self) -> Breaker {
+        Breaker::new(self.clock)
+    }
+
+    /// Sees to it that the tables are there.
+    pub(super) async fn prepare(&self, lane: &Lane) -> Result<(), BackendError> {
         if self.prepared.load(Ordering::Acquire) {
             return Ok(());
         }

@@ -1,0 +1,162 @@
+//! Advisory locks of sessions.
+
+use std::time::Duration;
+
+use distlock::{ErrorKind, LockManager};
+use distlock_tests::wait::until;
+
+use crate::tools::{Corner, LIMIT, backend, first_fall, granted, key, manager, ms, release, request};
+use crate::wire::Wire;
+
+fn url(corner: &Corner) -> String {
+    format!("{}&mode=advisory", corner.url())
+}
+
+/// The process of the server that serves the session which holds the key.
+async fn server_of(corner: &Corner, key: &distlock::LockKey) -> i32 {
+    let sql = format!("select pid from {}.holder where name = $1", corner.schema);
+    corner.admin().await.query_one(&sql, &[&key.as_str()]).await.unwrap().get(0)
+}
+
+/// The server would give a session its own lock again, and again: tasks of one manager are told apart by the manager.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_of_one_session_exclude_each_other() {
+    let corner = Corner::new();
+    let (store, key) = (backend(&url(&corner), "one"), key("tasks"));
+    let mut tasks = tokio::task::JoinSet::new();
+    let inside = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    for _ in 0..8 {
+        let (store, key, inside) = (store.clone(), key.clone(), inside.clone());
+        tasks.spawn(async move {
+            for _ in 0..10 {
+                let request = request(&key, ms(20_000));
+                granted(&*store, &request).await;
+                assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+                tokio::task::yield_now().await;
+                inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                release(&*store, &request.lease()).await;
+            }
+        });
+    }
+    tasks.join_all().await;
+    let held: i64 = corner
+        .admin()
+        .await
+        .query_one(&format!("select count(*) from {}.holder", corner.schema), &[])
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(held, 0, "each grant was given back once");
+    assert!(store.inspect(&key).await.unwrap().holder.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_increase_over_sessions_and_both_modes() {
+    let corner = Corner::new();
+    let key = key("tokens");
+    let mut tokens = Vec::new();
+    for number in 0..6 {
+        let store = if number % 2 == 0 { backend(&url(&corner), "new") } else { corner.backend("rows") };
+        for _ in 0..20 {
+            let request = request(&key, ms(20_000));
+            tokens.push(granted(&*store, &request).await.token);
+            release(&*store, &request.lease()).await;
+        }
+    }
+    assert_eq!(tokens.len(), 120);
+    assert_eq!(first_fall(&tokens), None);
+}
+
+/// A dead process' lock is free as soon as the server sees the end of its connection, whatever the ttl.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_dead_session_leaves_nothing() {
+    let corner = Corner::new();
+    let key = key("dead");
+    let locks = manager(&url(&corner), "alive").await;
+    let dead = backend(&url(&corner), "dead");
+    granted(&*dead, &request(&key, ms(30_000))).await;
+    assert_eq!(locks.mutex(&key).try_lock().await.unwrap_err().kind(), ErrorKind::Busy);
+    drop(dead);
+    let guard = tokio::time::timeout(Duration::from_secs(5), locks.mutex(&key).wait(LIMIT).lock()).await;
+    assert!(guard.expect("at once, and not after the ttl").unwrap().is_valid());
+}
+
+/// The server ends the session: the lock is gone, and its holder learns of it at its next renewal.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_terminated_session_is_a_loss_for_its_holder() {
+    let corner = Corner::new();
+    let key = key("ended");
+    let (one, two) = (manager(&url(&corner), "one").await, manager(&url(&corner), "two").await);
+    let guard = one.mutex(&key).ttl(ms(1_500)).lock().await.unwrap();
+    let pid = server_of(&corner, &key).await;
+    corner.admin().await.execute("select pg_terminate_backend($1)", &[&pid]).await.unwrap();
+    let lost = tokio::time::timeout(ms(3_000), guard.lost()).await.expect("within two renewals");
+    assert_eq!(lost.kind(), ErrorKind::Lost);
+    assert!(!guard.is_valid());
+    let next = two.mutex(&key).wait(LIMIT).lock().await.unwrap();
+    assert!(next.fencing_token() > guard.fencing_token());
+    next.release().await.unwrap();
+    // A new session is there.
+    let again = one.mutex(&key).wait(LIMIT).lock().await.unwrap();
+    assert!(again.is_valid());
+}
+
+/// A client that is cut off has given its lock up long before the server does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_session_that_is_cut_off_stops_before_its_lock_is_free() {
+    const TTL: Duration = Duration::from_millis(1_500);
+    let corner = Corner::new();
+    let wire = Wire::to(corner.server.port()).await;
+    let key = key("cut");
+    let cut_off = format!("{}?schema={}&mode=advisory", wire.url(), corner.schema);
+    let (cut_off, rival) = (manager(&cut_off, "cut").await, manager(&url(&corner), "rival").await);
+    let guard = cut_off.mutex(&key).ttl(TTL).lock().await.unwrap();
+    wire.cut();
+    tokio::time::timeout(TTL * 3, guard.lost()).await.expect("lost at its deadline");
+    assert!(!guard.is_valid());
+    assert_eq!(
+        rival.mutex(&key).try_lock().await.unwrap_err().kind(),
+        ErrorKind::Busy,
+        "the server waits longer"
+    );
+    // The end of the session arrives at last.
+    wire.heal();
+    let next = rival.mutex(&key).wait(LIMIT).lock().await.unwrap();
+    assert!(next.fencing_token() > guard.fencing_token());
+}
+
+/// A statement of another's session must not count as ours, however it came to that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_session_that_is_no_longer_ours_is_given_up() {
+    let corner = Corner::new();
+    let key = key("shared");
+    let locks = LockManager::connect(&url(&corner)).await.unwrap();
+    let guard = locks.mutex(&key).ttl(ms(1_500)).lock().await.unwrap();
+    let admin = corner.admin().await;
+    // As if a pooler had given it to somebody else: what is asked of its mark is answered with another one from now on.
+    let schema = &corner.schema;
+    admin
+        .batch_execute(&format!(
+            "create or replace function {schema}.is_session(p_session text) returns boolean language sql stable as $$ select false $$"
+        ))
+        .await
+        .unwrap();
+    let lost = tokio::time::timeout(ms(5_000), guard.lost()).await.expect("within the ttl");
+    assert_eq!(lost.kind(), ErrorKind::Lost);
+    let refused = locks.mutex("another").try_lock().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Config, "{refused}");
+    until("the old session to end", LIMIT, async || {
+        let count: i64 = admin
+            .query_one(
+                "select count(*) from pg_locks where locktype = 'advisory' and objsubid = 1 and pid = any(\
+                 select pid from pg_stat_activity where query like '%distlock_session%' || $1)",
+                &[&corner.schema],
+            )
+            .await
+            .unwrap()
+            .get(0);
+        (count == 0).then_some(())
+    })
+    .await
+    .unwrap();
+}

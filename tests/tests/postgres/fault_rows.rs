@@ -1,0 +1,145 @@
+//! Faults of the server, and between it and its clients, with leases as rows.
+
+use std::time::Duration;
+
+use distlock::{ErrorKind, Fault, LockManager, Promise, backend::postgres::PostgresBackend};
+use distlock_tests::{
+    server::{PostgresOptions, PostgresServer},
+    wait::until,
+};
+
+use crate::tools::{Corner, LIMIT, backend, first_fall, granted, key, ms, release, request};
+use crate::wire::Wire;
+
+/// Sessions that an administrator ends cost no lock: the lease stands in a row.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_terminated_sessions_cost_nothing() {
+    let server = PostgresServer::start(PostgresOptions::new()).unwrap();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let guard = locks.mutex("k").ttl(ms(2_000)).lock().await.unwrap();
+    let admin = server.admin().await.unwrap();
+    let mut ended: i64 = 0;
+    let start = tokio::time::Instant::now();
+    while start.elapsed() < ms(5_000) {
+        let sql = "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'distlock'";
+        ended += admin.query_one(sql, &[]).await.unwrap().get::<_, i64>(0);
+        tokio::time::sleep(ms(250)).await;
+        assert!(guard.is_valid(), "after {:?}", start.elapsed());
+    }
+    assert!(ended >= 10, "only {ended} sessions were there to be ended");
+    guard.release().await.unwrap();
+    locks.mutex("k").wait(LIMIT).lock().await.unwrap().release().await.unwrap();
+}
+
+/// Killed and started again, the server knows who holds what, and the tokens go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_killed_server_knows_its_locks_again() {
+    let server = PostgresServer::start(PostgresOptions::new().durable()).unwrap();
+    let (holder, rival) = (backend(&server.url(), "holder"), backend(&server.url(), "rival"));
+    let mut tokens = Vec::new();
+    for round in 0..3 {
+        let (key, held) = (key("held"), key("other"));
+        let lease = request(&key, ms(60_000));
+        tokens.push(granted(&*holder, &lease).await.token);
+        granted(&*rival, &request(&held, ms(60_000))).await;
+        server.kill().unwrap();
+        let failure = rival.try_acquire(&request(&key, ms(1_000))).await.unwrap_err();
+        assert!(failure.is_transient(), "down isn't busy: {failure:?}");
+        server.restart().unwrap();
+        let found =
+            until("the server to answer", LIMIT, async || rival.inspect(&key).await.ok()).await.unwrap();
+        assert_eq!(found.holder.and_then(|holder| holder.owner), Some(lease.owner), "round {round}");
+        until("the holder to give it back", LIMIT, async || holder.release(&lease.lease(), None).await.ok())
+            .await
+            .unwrap();
+        let next = request(&key, ms(60_000));
+        tokens.push(granted(&*rival, &next).await.token);
+        release(&*rival, &next.lease()).await;
+    }
+    assert_eq!(first_fall(&tokens), None, "{tokens:?}");
+    assert_eq!(PostgresBackend::promises().under(Fault::RestartPersistent), Promise::Holds);
+}
+
+/// While the server is silent nothing is called valid for longer than its lease, and nobody is told "busy".
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_silent_server_is_neither_busy_nor_a_hold_for_ever() {
+    const TTL: Duration = Duration::from_millis(1_500);
+    let server = PostgresServer::start(PostgresOptions::new()).unwrap();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let guard = locks.mutex("k").ttl(TTL).lock().await.unwrap();
+    server.pause().unwrap();
+    let silent = tokio::time::Instant::now();
+    let waiting = locks.mutex("other").wait(ms(700)).lock().await.unwrap_err();
+    assert_eq!(waiting.kind(), ErrorKind::Connection, "{waiting}");
+    assert!(silent.elapsed() < ms(5_000), "{:?}", silent.elapsed());
+    let lost = tokio::time::timeout(TTL * 3, guard.lost()).await.expect("lost at its deadline");
+    assert_eq!(lost.kind(), ErrorKind::Lost);
+    assert!(!guard.is_valid() && silent.elapsed() <= TTL + ms(1_000), "{:?}", silent.elapsed());
+    server.resume().unwrap();
+    let again = locks.mutex("k").ttl(TTL).wait(LIMIT).lock().await.unwrap();
+    assert!(again.fencing_token() > guard.fencing_token());
+}
+
+/// A client that is cut off gives its lock up before another one has it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_client_that_is_cut_off_stops_before_the_next() {
+    const TTL: Duration = Duration::from_millis(1_500);
+    let corner = Corner::new();
+    let wire = Wire::to(corner.server.port()).await;
+    let url = format!("{}?schema={}", wire.url(), corner.schema);
+    let (cut_off, rival) = (LockManager::connect(&url).await.unwrap(), corner.manager("rival").await);
+    for _ in 0..3 {
+        let key = key("cut");
+        let guard = cut_off.mutex(&key).ttl(TTL).wait(LIMIT).lock().await.unwrap();
+        wire.cut();
+        let next = rival.mutex(&key).ttl(TTL).wait(LIMIT).lock().await.unwrap();
+        assert!(!guard.is_valid(), "two hold it");
+        assert!(guard.check().is_err());
+        assert!(next.fencing_token() > guard.fencing_token());
+        wire.heal();
+        next.release().await.unwrap();
+    }
+    assert_eq!(PostgresBackend::promises().under(Fault::Partition), Promise::Holds);
+}
+
+/// Where it says that two may hold a lock, they do: the server's clock jumps, and the token tells them apart.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_clock_that_jumps_lets_two_in_and_tokens_tell_them_apart() {
+    let server = PostgresServer::start(PostgresOptions::new().movable_clock()).unwrap();
+    let (one, two) = (
+        LockManager::connect(&server.url()).await.unwrap(),
+        LockManager::connect(&server.url()).await.unwrap(),
+    );
+    let first = one.mutex("k").ttl(Duration::from_secs(60)).lock().await.unwrap();
+    assert_eq!(two.mutex("k").try_lock().await.unwrap_err().kind(), ErrorKind::Busy);
+    server.shift_clock(3_600);
+    let second = two.mutex("k").wait(LIMIT).lock().await.unwrap();
+    assert!(first.is_valid() && second.is_valid(), "both believe it with good reason");
+    assert!(second.fencing_token() > first.fencing_token());
+    assert_eq!(PostgresBackend::promises().under(Fault::ClockJump), Promise::Violated);
+    // Back again: tokens don't follow the clock.
+    server.shift_clock(-3_600);
+    drop((first, second));
+    let third = one.mutex("k2").lock().await.unwrap();
+    drop(third);
+}
+
+/// The server is away for a while: asked meanwhile, it is told so at once, and its return is noticed by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_an_outage_is_told_at_once_and_over_by_itself() {
+    let server = PostgresServer::start(PostgresOptions::new()).unwrap();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    locks.mutex("k").lock().await.unwrap().release().await.unwrap();
+    server.kill().unwrap();
+    let failure = locks.mutex("k").try_lock().await.unwrap_err();
+    assert_eq!(failure.kind(), ErrorKind::Connection, "{failure}");
+    let start = tokio::time::Instant::now();
+    for _ in 0..200 {
+        let failure = locks.mutex("k").try_lock().await.unwrap_err();
+        assert_eq!(failure.kind(), ErrorKind::Connection, "{failure}");
+    }
+    assert!(start.elapsed() < ms(5_000), "200 refusals took {:?}", start.elapsed());
+    server.restart().unwrap();
+    // Longer than the longest pause between two looks.
+    locks.mutex("k").wait(LIMIT).lock().await.unwrap().release().await.unwrap();
+}

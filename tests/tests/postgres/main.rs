@@ -1,0 +1,9 @@
+//! What only Postgres can show: its tables and rights, poolers, sessions that end, and the faults of a server.
+
+mod advisory;
+mod fault_rows;
+mod pooler;
+mod rows;
+mod setup;
+mod tools;
+mod wire;

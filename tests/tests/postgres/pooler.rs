@@ -1,0 +1,113 @@
+//! A pooler in front that gives each transaction another session.
+
+use distlock::{ErrorKind, LockManager};
+use distlock_tests::{
+    server::{PgBouncer, postgres_client},
+    wait::until,
+};
+
+use crate::tools::{Corner, LIMIT, key, ms};
+
+fn through(pooler: &PgBouncer, corner: &Corner) -> String {
+    format!("{}?schema={}", pooler.url(), corner.schema)
+}
+
+/// How long a waiter waits for a release.
+async fn woken(holder: &LockManager, waiter: &LockManager) -> std::time::Duration {
+    let key = key("woken");
+    let guard = holder.mutex(&key).lock().await.unwrap();
+    let waiting = tokio::spawn(waiter.mutex(&key).wait(LIMIT).lock());
+    until("the waiter", LIMIT, async || (holder.inspect(&key).await.unwrap().waiters == 1).then_some(()))
+        .await
+        .unwrap();
+    // Past the first question, whose pause is short.
+    tokio::time::sleep(ms(400)).await;
+    let start = tokio::time::Instant::now();
+    guard.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    start.elapsed()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_are_told_over_a_direct_connection_if_there_is_one() {
+    let corner = Corner::new();
+    let pooler = PgBouncer::start(corner.server.port(), 3).unwrap();
+    let url = format!("{}&listen=127.0.0.1:{}", through(&pooler, &corner), corner.server.port());
+    let (one, two) = (LockManager::connect(&url).await.unwrap(), LockManager::connect(&url).await.unwrap());
+    let admin = corner.admin().await;
+    // A channel for each, on sessions that aren't the pooler's.
+    let listening =
+        "select count(*) from pg_stat_activity where application_name = 'distlock' and query like 'listen %'";
+    until("both to listen", LIMIT, async || {
+        let _ = woken(&one, &two).await;
+        let count: i64 = admin.query_one(listening, &[]).await.unwrap().get(0);
+        (count >= 2).then_some(())
+    })
+    .await
+    .unwrap();
+    let mut times = Vec::new();
+    for _ in 0..5 {
+        times.push(woken(&one, &two).await);
+    }
+    times.sort();
+    assert!(times[2] < ms(100), "{times:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_one_they_ask_and_no_session_is_left_listening() {
+    let corner = Corner::new();
+    let pooler = PgBouncer::start(corner.server.port(), 3).unwrap();
+    let url = through(&pooler, &corner);
+    let (one, two) = (LockManager::connect(&url).await.unwrap(), LockManager::connect(&url).await.unwrap());
+    for _ in 0..3 {
+        assert!(woken(&one, &two).await < ms(2_000));
+    }
+    let channels = postgres_client(&pooler.url()).await.unwrap();
+    for _ in 0..6 {
+        let count = channels.simple_query("select count(*) from pg_listening_channels()").await.unwrap();
+        let row = count.iter().find_map(|message| match message {
+            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        });
+        assert_eq!(row, Some("0"), "a session that others get is left listening");
+    }
+}
+
+/// The control: what advisory locks would be worth behind a pooler.
+#[tokio::test]
+async fn behind_a_pooler_two_clients_get_one_advisory_lock() {
+    let corner = Corner::new();
+    let pooler = PgBouncer::start(corner.server.port(), 1).unwrap();
+    let mut got = 0;
+    for _ in 0..2 {
+        let naive = postgres_client(&pooler.url()).await.unwrap();
+        let rows = naive.simple_query("select pg_try_advisory_lock(4711)").await.unwrap();
+        got += rows
+            .iter()
+            .filter(
+                |row| matches!(row, tokio_postgres::SimpleQueryMessage::Row(row) if row.get(0) == Some("t")),
+            )
+            .count();
+    }
+    assert_eq!(got, 2, "this is why they are refused");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn advisory_locks_are_refused_there() {
+    let corner = Corner::new();
+    // One session, several of them, and some that have been used by others before.
+    for sessions in [1, 2, 5] {
+        let pooler = PgBouncer::start(corner.server.port(), sessions).unwrap();
+        let url = format!("{}&mode=advisory", through(&pooler, &corner));
+        let failure = match LockManager::connect(&url).await {
+            Ok(locks) => locks.mutex("k").try_lock().await.unwrap_err(),
+            Err(failure) => failure,
+        };
+        assert_eq!(failure.kind(), ErrorKind::Config, "{failure}");
+        assert!(failure.to_string().contains("mode=row"), "{failure}");
+        // The way out that the text names.
+        let direct =
+            LockManager::connect(&format!("{url}&listen=127.0.0.1:{}", corner.server.port())).await.unwrap();
+        direct.mutex(key("direct")).lock().await.unwrap().release().await.unwrap();
+    }
+}

@@ -1,0 +1,202 @@
+//! Leases as rows.
+
+use distlock::FencingToken;
+use distlock_runtime::backend::{Attempt, Released};
+use distlock_tests::{server::postgres_client, wait::until};
+use tokio::task::JoinSet;
+
+use crate::tools::{Corner, LIMIT, first_fall, granted, key, ms, release, request};
+
+/// Over expiry, release, forced release and the purge of what is over: thousands of grants of one key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_increase_over_five_thousand_grants() {
+    let corner = Corner::new();
+    let (store, key) = (corner.backend("one"), key("tokens"));
+    let admin = corner.admin().await;
+    let mut tokens = Vec::with_capacity(5_000);
+    for number in 0..5_000 {
+        let lapses = number % 250 == 249;
+        let request = request(&key, ms(if lapses { 100 } else { 30_000 }));
+        tokens.push(granted(&*store, &request).await.token);
+        match number % 3 {
+            // It lapses, and the next one asks until then.
+            _ if lapses => {}
+            0 => drop(store.force_release(&key).await.unwrap()),
+            1 => store.cancel(&request).await.unwrap(),
+            _ => release(&*store, &request.lease()).await,
+        }
+        if number % 1_000 == 999 {
+            purge(&corner, &admin).await;
+        }
+    }
+    assert_eq!(tokens.len(), 5_000);
+    assert_eq!(first_fall(&tokens), None);
+}
+
+/// The control: a counter in the row itself begins anew when the row is purged.
+#[tokio::test]
+async fn a_counter_in_the_row_would_not() {
+    let corner = Corner::new();
+    let admin = corner.admin().await;
+    let schema = &corner.schema;
+    admin
+        .batch_execute(&format!(
+            "create schema {schema}; create table {schema}.naive (name text primary key, fence bigint not null)"
+        ))
+        .await
+        .unwrap();
+    let mut tokens = Vec::new();
+    for _ in 0..2 {
+        let grant = format!(
+            "insert into {schema}.naive as n values ('k', 1) on conflict (name) do update set fence = n.fence + 1 returning fence"
+        );
+        for _ in 0..3 {
+            let fence: i64 = admin.query_one(&grant, &[]).await.unwrap().get(0);
+            tokens.push(FencingToken::new(fence.unsigned_abs()));
+        }
+        admin.batch_execute(&format!("delete from {schema}.naive")).await.unwrap();
+    }
+    assert_eq!(first_fall(&tokens), Some(2));
+}
+
+async fn purge(corner: &Corner, admin: &tokio_postgres::Client) {
+    let schema = &corner.schema;
+    // As if half a minute had passed.
+    let sql =
+        format!("update {schema}.upkeep set done_at = '-infinity'; select {schema}.purge_locks(100000)");
+    admin.batch_execute(&sql).await.unwrap();
+}
+
+#[tokio::test]
+async fn nothing_is_left_for_ever() {
+    let corner = Corner::new();
+    let store = corner.backend("one");
+    for _ in 0..50 {
+        let dead = request(&key("dead"), ms(100));
+        granted(&*store, &dead).await;
+        let mut waiter = request(&dead.key, ms(100));
+        waiter.queue = true;
+        assert!(matches!(store.try_acquire(&waiter).await.unwrap(), Attempt::Queued(_)));
+        store.cancel(&request(&dead.key, ms(100))).await.unwrap();
+    }
+    assert_eq!((corner.count("lease").await, corner.count("tombstone").await), (50, 50));
+    let admin = corner.admin().await;
+    let schema = &corner.schema;
+    // Tombstones and places live for longer than a test.
+    let age = format!(
+        "update {schema}.tombstone set expires_at = expires_at - interval '10 minutes'; \
+         update {schema}.waiter set live_until = live_until - interval '10 minutes'"
+    );
+    admin.batch_execute(&age).await.unwrap();
+    until("the leases to lapse", LIMIT, async || {
+        purge(&corner, &admin).await;
+        (corner.count("lease").await == 0).then_some(())
+    })
+    .await
+    .unwrap();
+    assert_eq!((corner.count("waiter").await, corner.count("tombstone").await), (0, 0));
+    // A purge that comes too soon does nothing.
+    let again: i64 = admin.query_one(&format!("select {schema}.purge_locks(100)"), &[]).await.unwrap().get(0);
+    assert_eq!(again, 0);
+}
+
+/// What is still under way when its cancel arrives over another connection must not take the lock, nor lengthen another's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempts_whose_callers_went_away_leave_nothing() {
+    let corner = Corner::new();
+    let (one, other, key) = (corner.backend("one"), corner.backend("other"), key("ghost"));
+    one.ping().await.unwrap();
+    other.ping().await.unwrap();
+    let admin = corner.admin().await;
+    for _ in 0..40 {
+        let ghost = request(&key, ms(30_000));
+        // The attempt stands in front of the key while the cancel goes by.
+        let mut blocker = postgres_client(&corner.server.url()).await.unwrap();
+        let held = blocker.transaction().await.unwrap();
+        let lock = "select pg_advisory_xact_lock(hashtextextended($1, hashtext('distlock')))";
+        held.execute(lock, &[&key.as_str()]).await.unwrap();
+        let (store, late) = (one.clone(), ghost.clone());
+        let attempt = tokio::spawn(async move { store.try_acquire(&late).await });
+        let waits = "select count(*) from pg_locks where locktype = 'advisory' and not granted";
+        until("the attempt to wait", LIMIT, async || {
+            let count: i64 = admin.query_one(waits, &[]).await.unwrap().get(0);
+            (count > 0).then_some(())
+        })
+        .await
+        .unwrap();
+        attempt.abort();
+        let (store, undone) = (other.clone(), ghost.clone());
+        let cancel = tokio::spawn(async move { store.cancel(&undone).await });
+        held.commit().await.unwrap();
+        cancel.await.unwrap().unwrap();
+        // In order on the attempt's own connection: what was under way has arrived.
+        one.ping().await.unwrap();
+        assert!(one.inspect(&key).await.unwrap().holder.is_none(), "a ghost");
+    }
+}
+
+/// A release hands the lock to the head and tells nobody else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_release_wakes_two_of_two_hundred_at_most() {
+    const WAITERS: usize = 200;
+    let corner = Corner::new();
+    let key = key("herd");
+    let holder = corner.manager("holder").await;
+    let guard = holder.mutex(&key).lock().await.unwrap();
+    let others = [corner.manager("one").await, corner.manager("two").await];
+    let mut waiters = JoinSet::new();
+    for number in 0..WAITERS {
+        let lock = others[number % 2].mutex(&key).fair().wait(LIMIT * 4);
+        waiters.spawn(async move { lock.lock().await.unwrap() });
+    }
+    until("all to stand in line", LIMIT, async || {
+        (holder.inspect(&key).await.unwrap().waiters == WAITERS as u64).then_some(())
+    })
+    .await
+    .unwrap();
+    // Everything that is told from now on, as the server sends it.
+    let admin = corner.admin().await;
+    let schema = &corner.schema;
+    admin
+        .batch_execute(&format!(
+            "create table {schema}.told (owner text); \
+             create function {schema}.note() returns trigger language plpgsql as $$ begin \
+               insert into {schema}.told values (old.owner); return null; end $$; \
+             create trigger note after delete on {schema}.waiter for each row execute function {schema}.note()"
+        ))
+        .await
+        .unwrap();
+    guard.release().await.unwrap();
+    let first = tokio::time::timeout(LIMIT, waiters.join_next()).await.unwrap().unwrap().unwrap();
+    assert!(first.is_valid());
+    let told = corner.count("told").await;
+    assert!((1..=2).contains(&told), "{told} of {WAITERS} were called");
+    assert_eq!(holder.inspect(&key).await.unwrap().waiters, WAITERS as u64 - 1);
+    waiters.abort_all();
+}
+
+/// A process that dies takes its lock along for no longer than its lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_dead_holders_lock_is_had_again_in_time() {
+    const TTL: u64 = 1_000;
+    let corner = Corner::new();
+    let locks = corner.manager("alive").await;
+    let dead = corner.backend("dead");
+    let mut late = Vec::new();
+    for _ in 0..5 {
+        let key = key("dead");
+        locks.mutex(key.as_str()).lock().await.unwrap().release().await.unwrap();
+        let request = request(&key, ms(TTL));
+        granted(&*dead, &request).await;
+        let start = tokio::time::Instant::now();
+        // Nobody renews it.
+        let guard = locks.mutex(&key).wait(LIMIT).lock().await.unwrap();
+        let after = start.elapsed();
+        assert!(after >= ms(TTL - 50), "{after:?}");
+        late.push(after.saturating_sub(ms(TTL)));
+        guard.release().await.unwrap();
+        assert_eq!(dead.release(&request.lease(), None).await.unwrap(), Released::NotHeld);
+    }
+    late.sort();
+    assert!(late[2] <= ms(250), "{late:?}");
+}

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use distlock_runtime::backend::{
-    BackendErrorKind, Claim, CrashPolicy, Fingerprint, RecordKey, RecordLease, RecordNote, Settlement,
+    Backend as _, BackendErrorKind, Claim, CrashPolicy, Fingerprint, RecordKey, RecordLease, RecordNote,
+    Settlement,
 };
 use distlock_runtime::{ErrorKind, LockKey, LockManager, backend::RecordStore as _};
 use distlock_runtime::{OwnerToken, Ttl};
 use distlock_tests::server::{EtcdCluster, EtcdSetup};
 
-use super::tools::{Client, manager, ms};
+use super::tools::{Client, key, manager, ms, request};
 
 #[tokio::test]
 async fn tls_is_verified_both_ways() {
@@ -73,6 +74,9 @@ async fn a_full_store_is_told_as_such() {
     let cluster = EtcdCluster::start(EtcdSetup::new(1).quota(4 << 20)).await.unwrap();
     let locks = manager(&cluster.url(), "one").await;
     let guard = locks.mutex("before").lock().await.unwrap();
+    let one = Client::open(&cluster, "one");
+    let undone = request(&key("undone"), 30_000);
+    one.granted(&undone).await;
     let mut client = cluster.client().await.unwrap();
     let mut filled = 0;
     while client.put(format!("fill/{filled}"), vec![b'x'; 1 << 20], None).await.is_ok() {
@@ -84,6 +88,8 @@ async fn a_full_store_is_told_as_such() {
     assert!(error.to_string().contains("NOSPACE"), "{error}");
     guard.extend(Duration::from_secs(30)).await.unwrap();
     guard.release().await.unwrap();
+    one.cancel(&undone).await.unwrap();
+    assert!(locks.inspect("undone").await.unwrap().holder.is_none());
     let strict = LockManager::builder().strict().connect(&cluster.url()).await.unwrap_err();
     assert!(strict.to_string().contains("space"), "{strict}");
 }

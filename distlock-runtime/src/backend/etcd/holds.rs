@@ -12,7 +12,7 @@ use super::error::Failure;
 use super::leases::{self, Lease, keep_alive};
 use super::locks::{PLACE, state};
 use super::table::{Busy, Standing};
-use crate::backend::{AcquireRequest, BackendError, LeaseHandle, Released, Renewal};
+use crate::backend::{AcquireRequest, BackendError, BackendErrorKind, LeaseHandle, Released, Renewal};
 use crate::clock::Moment;
 use crate::token::OwnerToken;
 
@@ -213,7 +213,13 @@ impl EtcdBackend {
             let put = TxnOp::put(&*tombstone, "", Some(PutOptions::new().with_lease(lease)));
             self.txn(Txn::new().and_then([put, TxnOp::delete(name, None)]))
         };
-        self.buckets.within(&self.cluster, UNDER_WAY, act).await.map(drop)
+        match self.buckets.within(&self.cluster, UNDER_WAY, act).await {
+            // Out of space it takes no tombstone, and no late attempt either.
+            Err(Failure::Refused(error)) if error.kind() == BackendErrorKind::OutOfMemory => {
+                self.delete(name.to_owned()).await
+            }
+            outcome => outcome.map(drop),
+        }
     }
 
     /// Takes away what is over, for as long as it is polled.

@@ -34,7 +34,8 @@ impl Core {
         }
         if to == Mode::Write {
             let line = self.look(&session, &node.lock).await?;
-            line.place(&node.place.name).ok_or_else(gone)?;
+            // By its owner: an earlier try may have been applied.
+            line.places().iter().find(|place| place.owner == lease.owner).ok_or_else(gone)?;
             if line.places().len() > 1 {
                 return Ok(Attempt::Busy(self.blocked(&session, &node.lock, &line).await?));
             }
@@ -88,6 +89,7 @@ impl Core {
         let place = node.place.converted(to);
         let path = format!("{}/{}", node.lock, place.name);
         let note = Note { length: lease.ttl.as_duration(), token: 0, label: self.label.clone() }.written();
+        self.with_table(|table| table.converting(lease.owner, path.clone()));
         let mut both = session.client.new_multi_writer();
         both.add_delete(&node.path(), None).map_err(failed)?;
         both.add_create(&path, &note, &CreateMode::Ephemeral.with_acls(self.acls)).map_err(failed)?;

@@ -10,6 +10,8 @@ use super::session::Session;
 use super::table::Node;
 use super::{Core, error};
 use crate::backend::{AcquireRequest, BackendError, LeaseHandle, PostedRelease, Released, Renewal};
+use crate::clock::Moment;
+use crate::token::OwnerToken;
 
 /// How many nodes one request looks at.
 const CHUNK: usize = 128;
@@ -50,30 +52,58 @@ impl Core {
             Err(error) => return leases.iter().map(|lease| self.unreachable(lease, &error)).collect(),
         };
         let (sent, found) = found;
-        let now = self.now();
         let mut found = found.into_iter();
-        self.with_table(|table| {
-            let outcome = |(lease, node): (&LeaseHandle, &Option<Node>)| {
-                if node.is_none() {
-                    return Renewal::Gone;
-                }
-                match found.next() {
-                    Some(Ok(true)) if let Err(error) = session.check_ttl(lease.ttl) => {
-                        Renewal::Unknown(error)
-                    }
-                    Some(Ok(true)) if table.renewed(lease.owner, lease.ttl.as_duration(), now) => {
-                        Renewal::Renewed { sent }
-                    }
-                    Some(Ok(true)) => Renewal::Gone,
-                    Some(Ok(false)) => {
-                        table.remove(lease.owner);
-                        Renewal::Gone
-                    }
-                    Some(Err(error)) => Renewal::Unknown(error),
-                    None => Renewal::Unknown(BackendError::unknown("ZooKeeper gave too few answers")),
-                }
+        let mut outcomes = Vec::with_capacity(leases.len());
+        for (lease, node) in leases.iter().zip(&nodes) {
+            let Some(node) = node else {
+                outcomes.push(Renewal::Gone);
+                continue;
             };
-            leases.iter().zip(&nodes).map(outcome).collect()
+            outcomes.push(match found.next() {
+                Some(Ok(true)) => self.renewed(&session, lease, sent),
+                Some(Ok(false)) => self.elsewhere(&session, lease, node, sent).await,
+                Some(Err(error)) => Renewal::Unknown(error),
+                None => Renewal::Unknown(BackendError::unknown("ZooKeeper gave too few answers")),
+            });
+        }
+        outcomes
+    }
+
+    fn renewed(&self, session: &Session, lease: &LeaseHandle, sent: Moment) -> Renewal {
+        if let Err(error) = session.check_ttl(lease.ttl) {
+            return Renewal::Unknown(error);
+        }
+        let (ttl, now) = (lease.ttl.as_duration(), self.now());
+        match self.with_table(|table| table.renewed(lease.owner, ttl, now)) {
+            true => Renewal::Renewed { sent },
+            false => Renewal::Gone,
+        }
+    }
+
+    /// The node of a hold isn't there. Perhaps it was converted in between, and is another by now.
+    async fn elsewhere(
+        &self,
+        session: &Session,
+        lease: &LeaseHandle,
+        looked: &Node,
+        sent: Moment,
+    ) -> Renewal {
+        let Some((node, other)) = self.table().nodes(lease.owner) else { return Renewal::Gone };
+        if node != *looked || other.is_some() {
+            for path in std::iter::once(node.path()).chain(other.clone()) {
+                match self.confirm(session, &path).await {
+                    Ok(true) => return self.renewed(session, lease, sent),
+                    Ok(false) => {}
+                    Err(error) => return Renewal::Unknown(error),
+                }
+            }
+        }
+        self.with_table(|table| {
+            if table.nodes(lease.owner) != Some((node, other)) {
+                return Renewal::Unknown(BackendError::unknown("the lease is being converted"));
+            }
+            table.remove(lease.owner);
+            Renewal::Gone
         })
     }
 
@@ -82,7 +112,7 @@ impl Core {
         &self,
         session: &Session,
         nodes: impl Iterator<Item = &Node>,
-    ) -> Result<(crate::clock::Moment, Vec<Result<bool, BackendError>>), BackendError> {
+    ) -> Result<(Moment, Vec<Result<bool, BackendError>>), BackendError> {
         let sent = self.now();
         let failed = |failed: Error| error::of("renew", &failed);
         let mut reader = session.client.new_multi_reader();
@@ -129,8 +159,20 @@ impl Core {
             Some(keep) => self.keep(session, &node, keep).await?,
             None => self.delete(session, &node.path()).await?,
         };
+        let gone = self.delete_other(lease.owner, session).await?.unwrap_or(gone);
         self.with_table(|table| table.remove(lease.owner));
         Ok(if gone == Gone::Now { Released::Confirmed } else { Released::NotHeld })
+    }
+
+    /// Deletes the node that a conversion, whose answer nobody saw, may have left in a hold's place. `None`: there is none.
+    pub(super) async fn delete_other(
+        &self,
+        owner: OwnerToken,
+        session: i64,
+    ) -> Result<Option<Gone>, BackendError> {
+        let Some((_, Some(other))) = self.table().nodes(owner) else { return Ok(None) };
+        let gone = self.delete(session, &other).await?;
+        Ok(Some(gone).filter(|gone| *gone == Gone::Now))
     }
 
     /// The release leaves at once, in order with what this session sends next.
@@ -139,6 +181,9 @@ impl Core {
             return Err(release);
         }
         let Some(session) = self.connected() else { return Err(release) };
+        if let Some((_, Some(_))) = self.table().nodes(release.lease().owner) {
+            return Err(release);
+        }
         let left = self.with_table(|table| table.leave(release.lease()));
         let Some(node) = left.filter(|(made_in, _)| *made_in == session.id).map(|(_, node)| node) else {
             return Err(release);
@@ -162,7 +207,10 @@ impl Core {
             return Ok(());
         };
         match node {
-            Some(node) => drop(self.delete(made_in, &node.path()).await?),
+            Some(node) => {
+                self.delete(made_in, &node.path()).await?;
+                self.delete_other(request.owner, made_in).await?;
+            }
             None => {
                 let session = self.session().await?;
                 let lock = self.names.lock(&request.key);

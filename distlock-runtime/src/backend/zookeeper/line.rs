@@ -175,11 +175,6 @@ impl Line {
         let holds = |(index, place): &(usize, &Place)| self.holds(place.mode, Some(*index));
         &self.places[..self.places.iter().enumerate().take_while(holds).count()]
     }
-
-    /// The place with this name, if it is there.
-    pub(super) fn place(&self, name: &str) -> Option<&Place> {
-        self.places.iter().find(|place| place.name == name)
-    }
 }
 
 /// How many permits these have taken, or wait for.

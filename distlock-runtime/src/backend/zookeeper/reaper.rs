@@ -37,7 +37,10 @@ impl Core {
             // Released or cancelled meanwhile, or gone with its session.
             let Some((session, node)) = known else { return };
             let gone = match node {
-                Some(node) => self.delete(session, &node.path()).await.map(drop),
+                Some(node) => match self.delete(session, &node.path()).await {
+                    Ok(_) => self.delete_other(lapsed.owner, session).await.map(drop),
+                    Err(error) => Err(error),
+                },
                 None => self.remove_by_owner(&lapsed).await,
             };
             match gone {

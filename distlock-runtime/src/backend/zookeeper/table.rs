@@ -40,6 +40,8 @@ pub(super) struct Entry {
     pub(super) stage: Stage,
     /// Where it stands, once that is known.
     pub(super) node: Option<Node>,
+    /// The node that may stand there in its stead: a conversion was sent.
+    pub(super) other: Option<String>,
     expires: Moment,
     bell: Arc<Notify>,
     watch: Option<Watch>,
@@ -174,6 +176,7 @@ impl Table {
                 session,
                 stage: Stage::Asked,
                 node: None,
+                other: None,
                 expires: Moment::NEVER,
                 bell: Arc::default(),
                 watch: None,
@@ -219,7 +222,21 @@ impl Table {
         {
             entry.stage = Stage::Held { token };
             entry.node = Some(node);
+            entry.other = None;
         }
+    }
+
+    /// A conversion is about to be sent: from here on the hold is one of two nodes.
+    pub(super) fn converting(&mut self, owner: OwnerToken, path: String) {
+        if let Some(entry) = self.entries.get_mut(&owner) {
+            entry.other = Some(path);
+        }
+    }
+
+    /// The nodes that a hold may be.
+    pub(super) fn nodes(&self, owner: OwnerToken) -> Option<(Node, Option<String>)> {
+        let entry = self.entries.get(&owner)?;
+        Some((entry.node.clone()?, entry.other.clone()))
     }
 
     /// The node of a hold that may be renewed.

@@ -147,7 +147,7 @@ impl BackendError {
             ),
             BackendErrorKind::OutOfMemory => (ErrorKind::OutOfMemory, "give the store memory, or free some"),
             BackendErrorKind::Permission => {
-                (ErrorKind::Permission, "check user, password and ACL; the operator guide has the ACL line")
+                (ErrorKind::Permission, "check user and password; the operator guide has the rights that the user needs")
             }
             BackendErrorKind::Script => (ErrorKind::Script, ""),
             BackendErrorKind::Unavailable if key.is_some() => (

@@ -71,7 +71,7 @@ kinds! {
     OutcomeUnknown = "OUTCOME_UNKNOWN", "the outcome of an earlier execution is not known", retry: false;
     /// `OUT_OF_MEMORY`: the store refuses writes for lack of memory.
     OutOfMemory = "OUT_OF_MEMORY", "store out of memory", retry: true;
-    /// `PERMISSION`: the store's user may not do this, or the credentials are wrong. The operator guide has the ACL line.
+    /// `PERMISSION`: the store's user may not do this, or the credentials are wrong. The operator guide has the rights that it needs.
     Permission = "PERMISSION", "not permitted", retry: false;
     /// `QUORUM_NOT_REACHED`: too few of the independent nodes said yes; the text has each node's vote.
     Quorum = "QUORUM_NOT_REACHED", "no quorum", retry: true;

@@ -64,6 +64,7 @@ impl Records {
         let store = engine.records().cloned().ok_or_else(|| {
             LockError::new(ErrorKind::Unsupported, "records")
                 .detail(format!("the store {} keeps no idempotency records", engine.backend().name()))
+                .remedy("keep them with a manager on a store that does, such as redis:// or postgres://; locks can stay here")
         })?;
         Ok(Self { engine, store, packing, quota })
     }

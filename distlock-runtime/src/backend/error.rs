@@ -146,9 +146,10 @@ impl BackendError {
                 "see whether the replicas are connected and keep up; min_replicas says how many must",
             ),
             BackendErrorKind::OutOfMemory => (ErrorKind::OutOfMemory, "give the store memory, or free some"),
-            BackendErrorKind::Permission => {
-                (ErrorKind::Permission, "check user and password; the operator guide has the rights that the user needs")
-            }
+            BackendErrorKind::Permission => (
+                ErrorKind::Permission,
+                "check user and password; the operator guide has the rights that the user needs",
+            ),
             BackendErrorKind::Script => (ErrorKind::Script, ""),
             BackendErrorKind::Unavailable if key.is_some() => (
                 ErrorKind::Connection,

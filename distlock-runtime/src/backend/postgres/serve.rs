@@ -55,6 +55,11 @@ impl PostgresBackend {
                     warned = true;
                     tokio::time::sleep(jittered(DEAF)).await;
                 }
+                // An address that is given for messages only is used nowhere else: nobody would hear that it is wrong.
+                Err(failure) if self.connections.direct().is_some() && !warned => {
+                    warned = true;
+                    tracing::warn!(%failure, "no messages from where listen= says: waiters ask instead of being told");
+                }
                 Err(failure) => tracing::debug!(%failure, "no subscription for wake-ups yet"),
             }
             tokio::time::sleep(jittered(pause)).await;

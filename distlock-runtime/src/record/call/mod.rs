@@ -23,7 +23,9 @@ pub use self::detached::DetachedCall;
 use self::policy::Options;
 pub use self::policy::{OnCancel, OnFailure};
 use self::prepared::Prepared;
-pub(super) use self::stored::{Kept, value as kept_value};
+pub(super) use self::stored::Kept;
+#[cfg(feature = "postgres")]
+pub(super) use self::stored::value as kept_value;
 use super::fingerprints::Fingerprints;
 use crate::backend::{CrashPolicy, RecordKey, RecordNote, RecordScope, Resolved, Settlement};
 use crate::error::{ErrorKind, LockError};

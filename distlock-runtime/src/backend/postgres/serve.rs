@@ -41,9 +41,11 @@ impl PostgresBackend {
     async fn listen(&self, heard: &Listener, probe: &Notify) {
         let mut pause = RECONNECT.0;
         let mut warned = false;
+        // An address that is given for messages only is used nowhere else: nobody would hear that it is wrong.
+        let mut proven = self.connections.direct().is_none();
         loop {
             match self.subscribed(heard, probe).await {
-                Ok(true) => pause = RECONNECT.0,
+                Ok(true) => (pause, proven) = (RECONNECT.0, true),
                 Ok(false) => {
                     if !warned {
                         tracing::warn!(
@@ -55,9 +57,8 @@ impl PostgresBackend {
                     warned = true;
                     tokio::time::sleep(jittered(DEAF)).await;
                 }
-                // An address that is given for messages only is used nowhere else: nobody would hear that it is wrong.
-                Err(failure) if self.connections.direct().is_some() && !warned => {
-                    warned = true;
+                Err(failure) if !proven => {
+                    proven = true;
                     tracing::warn!(%failure, "no messages from where listen= says: waiters ask instead of being told");
                 }
                 Err(failure) => tracing::debug!(%failure, "no subscription for wake-ups yet"),

@@ -1,8 +1,10 @@
 //! What is promised on ZooKeeper, under faults.
 
+mod conversions;
 mod ensemble;
 mod ghosts;
 mod herd;
+mod kept;
 mod rights;
 mod sessions;
 mod tokens;

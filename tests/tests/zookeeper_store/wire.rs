@@ -14,13 +14,15 @@ use tokio::{
         TcpListener, TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
-    sync::watch,
+    sync::{Notify, watch},
     task::JoinHandle,
 };
 
 /// Operation codes of the protocol.
 pub(crate) const CREATE: i32 = 15;
 pub(crate) const DELETE: i32 = 2;
+pub(crate) const MULTI: i32 = 14;
+pub(crate) const SYNC: i32 = 9;
 /// What the server tells unasked.
 const NOTIFICATION: i32 = -1;
 
@@ -38,9 +40,29 @@ struct State {
     /// Cut the connection in place of passing the reply to the next request of this kind.
     lose_reply: AtomicI32,
     lost: AtomicUsize,
+    /// Keep the next request of this kind until it is let go.
+    hold_request: AtomicI32,
+    held_up: Arc<HeldUp>,
     notifications: AtomicUsize,
     open: watch::Sender<bool>,
     awaited: Mutex<Vec<i32>>,
+}
+
+/// A request that is kept.
+#[derive(Default)]
+pub(crate) struct HeldUp {
+    arrived: Notify,
+    go: Notify,
+}
+
+impl HeldUp {
+    pub(crate) async fn arrived(&self) {
+        self.arrived.notified().await;
+    }
+
+    pub(crate) fn let_go(&self) {
+        self.go.notify_one();
+    }
 }
 
 impl Wire {
@@ -79,6 +101,11 @@ impl Wire {
 
     pub(crate) fn lose_next_reply(&self, operation: i32) {
         self.state.lose_reply.store(operation, SeqCst);
+    }
+
+    pub(crate) fn hold_next_request(&self, operation: i32) -> Arc<HeldUp> {
+        self.state.hold_request.store(operation, SeqCst);
+        self.state.held_up.clone()
     }
 
     /// How often something was lost.
@@ -139,6 +166,10 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, state: &State
             }
             if state.lose_reply.compare_exchange(operation, 0, SeqCst, SeqCst).is_ok() {
                 state.awaited.lock().unwrap_or_else(PoisonError::into_inner).push(xid);
+            }
+            if state.hold_request.compare_exchange(operation, 0, SeqCst, SeqCst).is_ok() {
+                state.held_up.arrived.notify_one();
+                state.held_up.go.notified().await;
             }
         }
         if send(&mut to, &frame).await.is_none() {

@@ -27,20 +27,25 @@ impl Core {
             return Err(BackendError::key_in_use());
         }
         if from == to {
-            return match self.confirm(&session, &node.path()).await? {
-                true => self.granted_anew(lease, sent, token),
-                false => Err(gone()),
-            };
-        }
-        if to == Mode::Write {
+            if !self.confirm(&session, &node.path()).await? {
+                return Err(gone());
+            }
+            // Of a writer that may be an earlier try which didn't get to look whether a reader is in.
+            if to != Mode::Write {
+                return self.granted_anew(lease, sent, token);
+            }
+        } else if to == Mode::Write {
             let line = self.look(&session, &node.lock).await?;
             // By its owner: an earlier try may have been applied.
-            line.places().iter().find(|place| place.owner == lease.owner).ok_or_else(gone)?;
-            if line.places().len() > 1 {
+            let own = line.places().iter().find(|place| place.owner == lease.owner).ok_or_else(gone)?;
+            if own.mode == from && line.places().len() > 1 {
                 return Ok(Attempt::Busy(self.blocked(&session, &node.lock, &line).await?));
             }
         }
-        let changed = self.exchange(&session, lease, &node, to).await?;
+        let changed = match from == to {
+            true => node.clone(),
+            false => self.exchange(&session, lease, &node, to).await?,
+        };
         if to != Mode::Write {
             // Whoever waits has a larger token than a writer who goes on reading.
             self.with_table(|table| table.converted(lease.owner, changed, token));
@@ -56,7 +61,7 @@ impl Core {
                 session.client.check_stat(&path).await.map_err(|failed| error::of("convert", &failed))?;
             if stat.is_some_and(|stat| stat.czxid.cast_unsigned() < changed.czxid) {
                 let blocked = self.blocked(&session, &node.lock, &line).await?;
-                let back = self.exchange(&session, lease, &changed, from).await?;
+                let back = self.exchange(&session, lease, &changed, Mode::Read).await?;
                 self.with_table(|table| table.converted(lease.owner, back, token));
                 return Ok(Attempt::Busy(blocked));
             }

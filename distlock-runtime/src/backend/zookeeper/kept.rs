@@ -64,9 +64,14 @@ impl Core {
                 cleared = true;
                 continue;
             };
-            let age = Duration::from_millis(u64::try_from(node.ctime - stat.ctime).unwrap_or(0));
-            // Since the node was made, our own clock has counted.
-            if age + self.clock.now().since(node.made) >= note.length {
+            let now = self.clock.now();
+            // Until the own node was made the servers' clock counts, from then on our own. Who stood here first counts less.
+            let before = Duration::from_millis((node.ctime - stat.ctime).unsigned_abs());
+            let since = now.since(node.made);
+            let age = if node.ctime < stat.ctime { since.saturating_sub(before) } else { since + before };
+            // However the servers' clocks jump: what was seen for so long is over.
+            let seen = now.since(self.table().kept_seen(node.place.owner, &path, now));
+            if age.max(seen) >= note.length {
                 cleared |= self.delete_any(session, &path).await?;
             }
         }

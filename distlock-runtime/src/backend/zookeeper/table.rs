@@ -40,6 +40,8 @@ pub(super) struct Entry {
     pub(super) stage: Stage,
     /// Where it stands, once that is known.
     pub(super) node: Option<Node>,
+    /// Since when it has seen what is kept in front of it.
+    kept_seen: HashMap<String, Moment>,
     /// The node that may stand there in its stead: a conversion was sent.
     pub(super) other: Option<String>,
     expires: Moment,
@@ -177,6 +179,7 @@ impl Table {
                 stage: Stage::Asked,
                 node: None,
                 other: None,
+                kept_seen: HashMap::new(),
                 expires: Moment::NEVER,
                 bell: Arc::default(),
                 watch: None,
@@ -356,6 +359,14 @@ impl Table {
     /// How long a node is kept that this process keeps.
     pub(super) fn kept_for(&self, path: &str, now: Moment) -> Option<Duration> {
         self.kept.iter().find(|(_, kept)| kept == path).map(|(until, _)| until.since(now))
+    }
+
+    /// When an acquisition saw first what another process keeps.
+    pub(super) fn kept_seen(&mut self, owner: OwnerToken, path: &str, now: Moment) -> Moment {
+        match self.entries.get_mut(&owner) {
+            Some(entry) => *entry.kept_seen.entry(path.to_owned()).or_insert(now),
+            None => now,
+        }
     }
 
     /// When something lapses next.

@@ -9,3 +9,4 @@ mod places;
 mod raw;
 mod tokens;
 mod tools;
+mod unanswered;

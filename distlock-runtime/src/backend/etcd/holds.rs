@@ -63,12 +63,16 @@ impl EtcdBackend {
             }
         }
         for hold in go {
-            let moved = self.move_to_lease(&hold.standing.name, hold.standing.created, hold.length).await;
-            let moved = moved.map(|moved| moved.map(|(lease, from)| (Some(lease), from)));
+            let moved = self.moved(&hold).await;
             self.settled(hold, moved, &mut renewals);
         }
         self.renew_in_place(stay, &mut renewals).await;
         renewals
+    }
+
+    async fn moved(&self, hold: &Renewing<'_>) -> Result<Option<Renewed>, Failure> {
+        let moved = self.move_to_lease(&hold.standing.name, hold.standing.created, hold.length).await?;
+        Ok(moved.map(|(lease, from)| (Some(lease), from)))
     }
 
     /// Keeps the leases alive, and then looks that each hold still stands on its own: somebody may have taken it away.
@@ -98,8 +102,8 @@ impl EtcdBackend {
                 let outcome = match (under, &kept) {
                     (Ok(None), _) => Ok(None),
                     (Ok(Some(under)), Ok(sent)) if under == lease.id => Ok(Some((None, *sent))),
-                    // A renewal or a repeat beside this one put it under another lease, or it goes just now.
-                    (Ok(Some(_)), _) => Err(Failure::NoLease),
+                    // Another call put it under another lease, or it goes just now: from here on one that is known is under it.
+                    (Ok(Some(_)), _) => self.moved(&hold).await,
                     (Err(failure), _) => Err(failure),
                 };
                 self.settled(hold, outcome, renewals);

@@ -53,7 +53,8 @@ impl EtcdBackend {
             return Ok(Attempt::Queued(blocked));
         }
         let grants = |from, token| Attempt::Granted(Grant { sent: from, token, tokens: 1 });
-        match self.pursue(request, before.as_ref()).await {
+        let mut placed = false;
+        match self.pursue(request, before.as_ref(), &mut placed).await {
             Ok(Outcome::Granted { lease, from, created, token, length }) => {
                 busy.has(Role::Held { token }, lease, created, length, from + length);
                 Ok(grants(from, token))
@@ -76,7 +77,11 @@ impl EtcdBackend {
                 Ok(Attempt::Busy(self.blocked(&line).await))
             }
             Err(failure) => {
-                let error = failure.into_error();
+                let mut error = failure.into_error();
+                if placed {
+                    // The last step did nothing, and an earlier one of this call did.
+                    error = error.with_open_outcome();
+                }
                 if error.applied() == Applied::No {
                     busy.left();
                 }
@@ -94,7 +99,13 @@ impl EtcdBackend {
         self.table.attempt(request.owner, name, request.ttl.as_duration(), now)
     }
 
-    async fn pursue(&self, request: &AcquireRequest, before: Option<&Standing>) -> Result<Outcome, Failure> {
+    /// `placed` says that it entered the queue, whatever came of it afterwards.
+    async fn pursue(
+        &self,
+        request: &AcquireRequest,
+        before: Option<&Standing>,
+        placed: &mut bool,
+    ) -> Result<Outcome, Failure> {
         let mut line = match before {
             Some(_) => self.look(&request.key).await?,
             None => match self.take(request, &Line::new(0, Vec::new())).await? {
@@ -125,6 +136,7 @@ impl EtcdBackend {
                 let lease = self.lease_of(before, &place).await?;
                 return Ok(Outcome::Queued { line, lease, created: place.created });
             } else if request.queue {
+                *placed = true;
                 line = self.queue_up(request, &line).await?;
             } else {
                 return Ok(Outcome::Busy(line));

@@ -53,7 +53,9 @@ impl EtcdBackend {
                     Role::Held { token } => token,
                     _ => FencingToken::new(unsigned(place.created)),
                 };
-                let token = match is_upgrade {
+                // Also if it was applied before, and nobody saw it.
+                let is_new_right = is_upgrade || (to == Mode::Write && handle.mode == Mode::Read);
+                let token = match is_new_right {
                     true => FencingToken::new(unsigned(revision(&reply.value))),
                     false => before,
                 };

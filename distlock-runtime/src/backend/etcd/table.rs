@@ -223,11 +223,13 @@ impl Busy<'_> {
         let mut standings = self.table.standings();
         if let Some(standing) = standings.get_mut(&self.owner) {
             standing.busy -= 1;
+            // A renewal beside it may have brought a hold further.
+            let goes_on = standing.role.is_renewed() && role.is_renewed();
+            standing.until = if goes_on { standing.until.max(until) } else { until };
             standing.role = role;
             standing.lease = Some(lease);
             standing.created = created;
             standing.length = standing.length.max(length);
-            standing.until = until;
         }
         drop(standings);
         self.is_over = true;
@@ -387,6 +389,20 @@ mod tests {
         assert!(table.due(at(2_400)).0.is_empty());
         assert_eq!(table.due(at(2_500)).0.len(), 1);
         assert!(table.renewal(owner(1), |_| true).is_none());
+    }
+
+    #[test]
+    fn a_conversion_takes_nothing_from_a_renewal_beside_it() {
+        let table = Table::default();
+        let held = || Role::Held { token: FencingToken::new(1) };
+        let second = Duration::from_secs(1);
+        let (busy, _) = attempt(&table, 1, 1_000, at(0)).unwrap();
+        busy.has(held(), Lease::for_tests(), 1, second, at(1_000));
+        let (conversion, _) = table.renewal(owner(1), |_| true).unwrap();
+        let (renewal, _) = table.renewal(owner(1), |_| true).unwrap();
+        assert!(renewal.renewed(Some(at(1_500)), second, None));
+        conversion.has(held(), Lease::for_tests(), 1, second, at(1_200));
+        assert!(table.due(at(1_499)).0.is_empty());
     }
 
     #[test]

@@ -158,6 +158,12 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// by itself and returns only if there is nothing to do.
     async fn serve(&self);
 
+    /// Returns when many leases may have ended at once, because the session that they hung on did: they are renewed at once, so that
+    /// their holders learn of it now. A call that comes later returns at once if that happened meanwhile.
+    async fn alarmed(&self) {
+        std::future::pending().await
+    }
+
     /// Where waits are published so that circles over processes are found, on the same connections, if there is such a place.
     fn waits(self: Arc<Self>) -> Option<Arc<dyn WaitBoard>> {
         None

@@ -96,6 +96,7 @@ impl Lane {
             tokio::spawn(async move { backend.serve().await })
         };
         let mut jobs = JoinSet::new();
+        let mut alarmed = self.backend.alarmed();
         let mut next = Moment::NEVER;
         // Looks at those who wait without a timer.
         let (mut look, mut idle) = (Moment::NEVER, 0);
@@ -108,6 +109,13 @@ impl Lane {
                     None => break,
                 },
                 () = self.alarm.notified() => {}
+                () = &mut alarmed => {
+                    alarmed = self.backend.alarmed();
+                    if let Some(engine) = self.engine.upgrade() {
+                        tracing::debug!(store = self.backend.name(), "all leases are renewed at once: a session ended");
+                        engine.plan().dog.hurry_all(self.clock.now());
+                    }
+                }
                 () = tokio::time::sleep(sleep), if next.min(look) != Moment::NEVER => {}
             }
             while jobs.try_join_next().is_some() {}

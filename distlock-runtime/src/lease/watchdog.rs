@@ -128,6 +128,12 @@ impl<H: Watched> Watchdog<H> {
         }
     }
 
+    /// The same for all that there are.
+    pub(crate) fn hurry_all(&mut self, now: Moment) {
+        let ids: Vec<LeaseId> = self.entries.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.hurry(id, now));
+    }
+
     /// Forgets a lease: released, or lost. Replies that come later are ignored.
     pub(crate) fn remove(&mut self, id: LeaseId) -> bool {
         self.take_out(id).is_some()

@@ -2,6 +2,7 @@
 
 mod advisory;
 mod fault_rows;
+mod hostile;
 mod pooler;
 mod rows;
 mod setup;

@@ -79,6 +79,14 @@ pub(super) fn connecting(address: &str, failure: &Error) -> BackendError {
     BackendError::refused(kind, text)
 }
 
+/// The server takes connections and says nothing on them.
+pub(super) fn connect_silent(address: &str, limit: std::time::Duration) -> BackendError {
+    BackendError::refused(
+        BackendErrorKind::Unavailable,
+        format!("can't open a session of postgres at {address}: no answer within {} ms", limit.as_millis()),
+    )
+}
+
 /// The statement was sent, and no reply came in time.
 pub(super) fn silent(operation: &str, address: &str) -> BackendError {
     BackendError::unknown(format!("no answer from postgres at {address} to \"{operation}\""))
@@ -125,7 +133,10 @@ fn replied(operation: &str, address: &str, said: &DbError) -> BackendError {
             "raise max_connections, or put a pooler in front: each manager takes a connection or two",
         ),
         "53100" | "53200" => refused(OutOfMemory, ""),
-        "40001" | "40P01" | "55P03" | "55006" => refused(Unavailable, ""),
+        "55P03" => {
+            refused(Unavailable, "another transaction blocks it for long: pg_blocking_pids says which")
+        }
+        "40001" | "40P01" | "55006" => refused(Unavailable, ""),
         "25006" => {
             refused(Unavailable, "a standby, or default_transaction_read_only: locks need the primary")
         }
@@ -144,7 +155,8 @@ fn replied(operation: &str, address: &str, said: &DbError) -> BackendError {
             refused(Config, "alter role … set default_transaction_isolation = 'read committed'")
         }
         "22021" | "22P05" => refused(Config, "the database's encoding can't hold this name: use one in UTF8"),
-        "08P01" => refused(Unavailable, "a pooler in front can't reach the server, or refuses a setting"),
+        // So says a pooler that can't reach the server, and one that lost it while the statement was under way.
+        "08P01" => BackendError::unknown(text("a pooler in front lost the server, or refuses a setting")),
         other if other.starts_with("08") => BackendError::unknown(text("")),
         other if other.starts_with("53") || other.starts_with("58") || other.starts_with("57") => {
             refused(Unavailable, "")

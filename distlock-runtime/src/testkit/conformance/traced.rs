@@ -235,6 +235,10 @@ impl Backend for Handle {
         self.inner.serve().await;
     }
 
+    async fn alarmed(&self) {
+        self.inner.alarmed().await;
+    }
+
     fn waits(self: Arc<Self>) -> Option<Arc<dyn WaitBoard>> {
         self.inner.clone().waits()
     }

@@ -156,6 +156,10 @@ impl Backend for Faulty {
         self.inner.serve().await;
     }
 
+    async fn alarmed(&self) {
+        self.inner.alarmed().await;
+    }
+
     fn waits(self: Arc<Self>) -> Option<Arc<dyn WaitBoard>> {
         self.inner.clone().waits()
     }

@@ -153,7 +153,7 @@ impl Keeper {
 
     /// Renews what the session holds, if it is still the same.
     pub(super) async fn renew(&self, leases: &[LeaseHandle]) -> Vec<Renewal> {
-        let Some(session) = self.sessions.live().await else { return vec![Renewal::Gone; leases.len()] };
+        let Some(session) = self.sessions.live() else { return vec![Renewal::Gone; leases.len()] };
         let is_ours = |lease: &&LeaseHandle| self.holds(lease, &session);
         let ours: Vec<&LeaseHandle> = leases.iter().filter(is_ours).collect();
         let outcome = match ours.is_empty() {
@@ -181,7 +181,7 @@ impl Keeper {
         keep: Option<Duration>,
     ) -> Result<Released, BackendError> {
         let _gate = self.gate(key).lock().await;
-        let Some(session) = self.sessions.live().await else { return Ok(Released::NotHeld) };
+        let Some(session) = self.sessions.live() else { return Ok(Released::NotHeld) };
         let now = self.clock.now();
         let held = self.table().get(key, session.number).cloned();
         if held.is_none_or(|held| held.owner != owner || held.expires <= now) {
@@ -222,7 +222,7 @@ impl Keeper {
     /// Takes the lock from whoever holds it in this session.
     pub(super) async fn take_away(&self, key: &LockKey) -> Option<Held> {
         let _gate = self.gate(key).lock().await;
-        let session = self.sessions.live().await?;
+        let session = self.sessions.live()?;
         let held = self.table().get(key, session.number).cloned()?;
         self.table().remove(key);
         self.unlock(&session, key).await;

@@ -75,7 +75,7 @@ impl AdvisoryBackend {
                 Violated,
                 Fenced,
                 Holds,
-                // Its locks end with the server; the holder learns of it at its next renewal.
+                // Its locks end with the server; the holder learns of it when its connection ends.
                 Violated,
                 NotApplicable,
                 Violated,
@@ -148,7 +148,9 @@ impl Backend for AdvisoryBackend {
 
     async fn turn(&self, _: &AcquireRequest, blocked: &Blocked) -> Result<Turn, BackendError> {
         let pause = Duration::from_millis(fastrand::u64(RETRY));
-        let lapse = blocked.remaining().map_or(pause, |remaining| remaining + Duration::from_millis(5));
+        // A holder that is stopped or cut off keeps its lock beyond what its row says.
+        let remaining = blocked.remaining().filter(|remaining| !remaining.is_zero());
+        let lapse = remaining.map_or(pause, |remaining| remaining + Duration::from_millis(5));
         tokio::time::sleep(pause.min(lapse)).await;
         Ok(Turn::Again)
     }
@@ -238,6 +240,10 @@ impl Backend for AdvisoryBackend {
 
     async fn serve(&self) {
         self.rows.serve().await;
+    }
+
+    async fn alarmed(&self) {
+        self.keeper.sessions.ended.notified().await;
     }
 
     fn records(self: Arc<Self>) -> Option<Arc<dyn RecordStore>> {

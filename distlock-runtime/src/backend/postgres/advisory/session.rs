@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio_postgres::types::Type;
@@ -16,6 +18,8 @@ use crate::token::OwnerToken;
 
 /// How long the server may take for one statement. One that is late may still get a lock: then the session is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long opening a session may take in all, with the looks for a pooler.
+const OPENING: Duration = Duration::from_secs(20);
 /// How often the session is tried out.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
@@ -90,7 +94,11 @@ impl Session {
 /// Opens sessions, one after the other.
 #[derive(Debug)]
 pub(super) struct Sessions {
-    current: tokio::sync::Mutex<Option<Arc<Session>>>,
+    current: ArcSwapOption<Session>,
+    /// Held while one is opened.
+    opening: tokio::sync::Mutex<()>,
+    /// Told whenever one ends.
+    pub(super) ended: Arc<Notify>,
     breaker: Breaker,
     opened: AtomicU64,
     /// Where holds are told that others take away.
@@ -103,7 +111,9 @@ impl Sessions {
     pub(super) fn new(breaker: Breaker, channel: &str) -> (Self, UnboundedReceiver<OwnerToken>) {
         let (revoked, receiver) = unbounded_channel();
         let this = Self {
-            current: tokio::sync::Mutex::new(None),
+            current: ArcSwapOption::empty(),
+            opening: tokio::sync::Mutex::default(),
+            ended: Arc::default(),
             breaker,
             opened: AtomicU64::new(0),
             channel: channel.to_owned(),
@@ -113,23 +123,34 @@ impl Sessions {
     }
 
     /// The session, if it lives.
-    pub(super) async fn live(&self) -> Option<Arc<Session>> {
-        self.current.lock().await.clone().filter(|session| session.is_live())
+    pub(super) fn live(&self) -> Option<Arc<Session>> {
+        self.current.load_full().filter(|session| session.is_live())
     }
 
     /// The session, opened if need be. On the thread that it belongs to.
     pub(super) async fn get(&self, connections: &Connections) -> Result<Arc<Session>, BackendError> {
-        let mut current = self.current.lock().await;
-        if let Some(session) = current.as_ref().filter(|session| session.is_live()) {
-            return Ok(Arc::clone(session));
+        if let Some(session) = self.live() {
+            return Ok(session);
+        }
+        let _opening = self.opening.lock().await;
+        if let Some(session) = self.live() {
+            return Ok(session);
         }
         self.breaker.admit(Caller::Background)?;
         let dialer = connections.direct().unwrap_or(connections.dialer());
-        let opened = self.open(dialer, connections).await;
+        let opened = match tokio::time::timeout(OPENING, self.open(dialer, connections)).await {
+            Ok(opened) => opened,
+            Err(_) => Err(error::connect_silent(dialer.address(), OPENING)),
+        };
         self.breaker.note(Caller::Background, dialer.address(), &opened);
         let session = Arc::new(opened?);
-        *current = Some(Arc::clone(&session));
-        tokio::spawn(beat(Arc::clone(&session), connections.address().to_owned()));
+        self.current.store(Some(Arc::clone(&session)));
+        let (beating, ended) =
+            (beat(Arc::clone(&session), connections.address().to_owned()), Arc::clone(&self.ended));
+        tokio::spawn(async move {
+            beating.await;
+            ended.notify_one();
+        });
         Ok(session)
     }
 

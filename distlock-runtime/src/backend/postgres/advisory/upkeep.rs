@@ -47,7 +47,7 @@ impl Keeper {
         if !self.table().remove_if(key, fits) {
             return;
         }
-        if let Some(session) = self.sessions.live().await {
+        if let Some(session) = self.sessions.live() {
             self.unlock(&session, key).await;
         }
     }

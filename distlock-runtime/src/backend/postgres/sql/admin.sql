@@ -4,7 +4,7 @@
 create or replace function distlock.force_release(
   p_namespace text, p_name text,
   out outcome text, out holder text, out holder_label text, out weight bigint, out remaining bigint
-) language plpgsql as $$
+) language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
   v_now timestamptz := distlock.enter(p_namespace, p_name);
 begin
@@ -26,7 +26,7 @@ end $$;
 create or replace function distlock.convert(
   p_namespace text, p_name text, p_owner text, p_weight bigint, p_ttl bigint,
   out outcome text, out token bigint, out holder text, out holder_label text, out remaining bigint
-) language plpgsql as $$
+) language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
   v_now timestamptz := distlock.enter(p_namespace, p_name);
   v_held distlock.lease;
@@ -61,7 +61,7 @@ end $$;
 
 -- Gives a semaphore another limit: "changed", "free" if nobody uses it, "conflict" if it is no semaphore.
 create or replace function distlock.resize(p_namespace text, p_name text, p_limit bigint)
-returns text language plpgsql as $$
+returns text language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
   v_now timestamptz := distlock.enter(p_namespace, p_name);
   v_kind text;
@@ -91,7 +91,7 @@ create or replace function distlock.state(p_namespace text, p_names text[], p_mo
 returns table (
   name text, kind text, capacity bigint, owner text, label text, weight bigint, remaining bigint,
   holders bigint, used bigint, waiters bigint, is_latch boolean, party text
-) language sql stable as $$
+) language sql stable set search_path = pg_catalog, pg_temp as $$
   select n.name, coalesce(l.kind, w.kind), coalesce(l.capacity, w.capacity), l.owner, l.label, l.weight,
     ceil(extract(epoch from l.expires_at - clock_timestamp()) * 1000)::bigint,
     coalesce(l.holders, 0), coalesce(l.used, 0)::bigint, w.waiters,

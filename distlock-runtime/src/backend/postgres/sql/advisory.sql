@@ -13,12 +13,14 @@ create unlogged table if not exists distlock.holder (
 ) with (fillfactor = 70);
 
 -- Whether this statement runs in the session that its client thinks it has: behind a pooler it may be another's.
-create or replace function distlock.is_session(p_session text) returns boolean language sql stable as $$
+create or replace function distlock.is_session(p_session text) returns boolean
+language sql stable set search_path = pg_catalog, pg_temp as $$
   select coalesce(current_setting('distlock_session.id', true), '') = p_session
 $$;
 
 -- Whether somebody holds the advisory lock.
-create or replace function distlock.is_held(p_key bigint) returns boolean language sql volatile as $$
+create or replace function distlock.is_held(p_key bigint) returns boolean
+language sql volatile set search_path = pg_catalog, pg_temp as $$
   select exists (
     select from pg_catalog.pg_locks l
     where l.locktype = 'advisory' and l.granted and l.objsubid = 1
@@ -32,7 +34,7 @@ $$;
 create or replace function distlock.advisory_acquire(
   p_session text, p_namespace text, p_name text, p_key bigint, p_owner text, p_label text, p_ttl bigint,
   out outcome text, out token bigint, out holder text, out holder_label text, out remaining bigint
-) language plpgsql as $$
+) language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   if not distlock.is_session(p_session) then
     outcome := 'session';
@@ -57,7 +59,7 @@ end $$;
 -- Says that these locks are held on; false if this isn't the session that holds them.
 create or replace function distlock.advisory_renew(
   p_session text, p_namespaces text[], p_names text[], p_owners text[], p_ttls bigint[]
-) returns boolean language plpgsql as $$
+) returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   if not distlock.is_session(p_session) then
     return false;
@@ -72,7 +74,7 @@ end $$;
 -- Keeps a lock under another owner's name, for so long.
 create or replace function distlock.advisory_keep(
   p_session text, p_namespace text, p_name text, p_owner text, p_keep bigint
-) returns boolean language plpgsql as $$
+) returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   update distlock.holder h
   set owner = reverse(p_owner), expires_at = clock_timestamp() + p_keep * interval '1 millisecond'
@@ -82,7 +84,7 @@ end $$;
 
 -- Gives a lock back. False: it isn't this session that held it.
 create or replace function distlock.advisory_release(p_session text, p_namespace text, p_name text, p_key bigint)
-returns boolean language plpgsql as $$
+returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   if not distlock.is_session(p_session) then
     return false;
@@ -95,7 +97,7 @@ end $$;
 
 -- What is known of some locks.
 create or replace function distlock.advisory_state(p_namespace text, p_names text[], p_keys bigint[])
-returns table (name text, held boolean, owner text, label text, remaining bigint, pid integer) language sql volatile as $$
+returns table (name text, held boolean, owner text, label text, remaining bigint, pid integer) language sql volatile set search_path = pg_catalog, pg_temp as $$
   select k.name, distlock.is_held(k.key), h.owner, h.label,
     greatest(0, ceil(extract(epoch from h.expires_at - clock_timestamp()) * 1000))::bigint, h.pid
   from unnest(p_names, p_keys) with ordinality as k(name, key, place)

@@ -1,9 +1,13 @@
 -- The schema, and what all rooms of it share. "distlock." stands for the schema: another one is put in its place.
+--
+-- Every function has a search_path of its own, so that what others make in the schemas that a role looks through isn't called. But for
+-- those in an application's transaction and those of sessions' locks they have a lock_timeout: a statement that its client has given up
+-- goes on waiting, and each takes a connection.
 
 do $$
 begin
   -- "if not exists" would ask for the right to create one also if it is there.
-  if to_regnamespace('distlock') is null then
+  if pg_catalog.to_regnamespace('distlock') is null then
     create schema distlock;
   end if;
 end $$;
@@ -24,14 +28,17 @@ create table if not exists distlock.upkeep (
 -- Fencing tokens, drawn in blocks of 1024. It begins at the time, so that one that is made anew goes on above the tokens of before.
 do $$
 begin
-  if to_regclass('distlock.token') is null then
+  if pg_catalog.to_regclass('distlock.token') is null then
     create sequence distlock.token as bigint increment by 1024 cache 1;
-    perform setval('distlock.token', (extract(epoch from clock_timestamp()) * 1000)::bigint * 1024, true);
+    perform pg_catalog.setval(
+      'distlock.token'::regclass, (extract(epoch from pg_catalog.clock_timestamp()) * 1000)::bigint * 1024::bigint, true
+    );
   end if;
 end $$;
 
 -- From here on this transaction is the only one that works on the key.
-create or replace function distlock.enter(p_namespace text, p_name text) returns timestamptz language plpgsql as $$
+create or replace function distlock.enter(p_namespace text, p_name text) returns timestamptz
+language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 begin
   -- With an older snapshot it would not see what the one before it did.
   if current_setting('transaction_isolation') <> 'read committed' then

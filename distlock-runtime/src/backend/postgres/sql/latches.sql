@@ -6,7 +6,7 @@ create or replace function distlock.latch(
   p_namespace text, p_name text, p_total bigint, p_retain bigint, p_owner text, p_by bigint, p_wait boolean,
   p_channel text, p_message text, p_most integer,
   out outcome text, out remaining bigint
-) language plpgsql as $$
+) language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
   v_now timestamptz := distlock.enter(p_namespace, p_name);
   v_until timestamptz := v_now + p_retain * interval '1 millisecond';

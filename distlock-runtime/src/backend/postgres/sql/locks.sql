@@ -4,7 +4,7 @@
 -- Whether one more hold of this weight, or of this party, has room beside those that there are.
 create or replace function distlock.fits(
   p_namespace text, p_name text, p_capacity bigint, p_weight bigint, p_party text
-) returns boolean language plpgsql as $$
+) returns boolean language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 begin
   if p_party is not null then
     return not exists (
@@ -20,7 +20,7 @@ end $$;
 -- Drops what is over, and hands what is free to the head of the line for as long as it fits: nobody is passed by. What is left
 -- after it counts as held until the end of the transaction, whatever the clock says: it may be renewed at any moment.
 create or replace function distlock.settle(p_namespace text, p_name text, p_now timestamptz)
-returns void language plpgsql as $$
+returns void language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
   v_head distlock.waiter;
 begin
@@ -48,7 +48,7 @@ end $$;
 create or replace function distlock.hold(
   p_namespace text, p_name text, p_owner text, p_label text, p_kind text, p_capacity bigint, p_weight bigint,
   p_party text, p_until timestamptz
-) returns void language plpgsql as $$
+) returns void language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
   v_shared bigint := 0;
 begin
@@ -68,7 +68,7 @@ end $$;
 -- The token of a hold: a block of 1024 of its own; for a reader the last one that a writer before can have; for a party one that its
 -- holds share.
 create or replace function distlock.draw(p_namespace text, p_name text, p_owner text, p_kind text, p_weight bigint)
-returns bigint language plpgsql as $$
+returns bigint language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
   v_token bigint;
 begin
@@ -93,7 +93,7 @@ end $$;
 create or replace function distlock.obstacle(
   p_namespace text, p_name text, p_owner text, p_kind text, p_capacity bigint, p_now timestamptz,
   out obstacle text, out found_limit bigint
-) language plpgsql as $$
+) language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
   v_kind text;
   v_capacity bigint;
@@ -125,7 +125,7 @@ end $$;
 -- The hold that lapses first unless it is renewed.
 create or replace function distlock.blocker(
   p_namespace text, p_name text, out holder text, out holder_label text, out remaining bigint
-) language plpgsql as $$
+) language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 begin
   select l.owner, l.label, ceil(extract(epoch from l.expires_at - clock_timestamp()) * 1000)::bigint
   into holder, holder_label, remaining
@@ -139,7 +139,7 @@ create or replace function distlock.acquire(
   p_party text, p_ttl bigint, p_fair boolean, p_queue boolean, p_claim bigint, p_channel text, p_live bigint,
   p_longest bigint,
   out outcome text, out token bigint, out holder text, out holder_label text, out remaining bigint
-) language plpgsql as $$
+) language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
   v_now timestamptz := distlock.enter(p_namespace, p_name);
   v_until timestamptz := v_now + p_ttl * interval '1 millisecond';
@@ -197,7 +197,7 @@ end $$;
 create or replace function distlock.acquire_all(
   p_namespaces text[], p_names text[], p_owners text[], p_ttls bigint[], p_label text
 ) returns table (outcome text, place bigint, token bigint, holder text, holder_label text, remaining bigint)
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
   v_now timestamptz;
   v_one record;
@@ -258,7 +258,7 @@ end $$;
 -- The places (from 1) of the leases that are gone; the others run their full ttl again. It needs no lock of a key: what is over
 -- stays over, and who looks meanwhile waits for this row.
 create or replace function distlock.renew(p_namespaces text[], p_names text[], p_owners text[], p_ttls bigint[])
-returns setof bigint language plpgsql as $$
+returns setof bigint language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
   v_one record;
 begin
@@ -279,7 +279,7 @@ end $$;
 
 -- Whether the lease was ours. Kept, it goes on under another name: nothing of this owner that is still under way lengthens it.
 create or replace function distlock.release(p_namespace text, p_name text, p_owner text, p_keep bigint)
-returns boolean language plpgsql as $$
+returns boolean language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
   v_now timestamptz := distlock.enter(p_namespace, p_name);
   v_held boolean;
@@ -305,7 +305,7 @@ end $$;
 
 -- Undoes an attempt, also one that is still under way: it finds its tombstone.
 create or replace function distlock.cancel(p_namespace text, p_name text, p_owner text, p_life bigint)
-returns void language plpgsql as $$
+returns void language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
   v_now timestamptz := distlock.enter(p_namespace, p_name);
 begin

@@ -19,7 +19,7 @@ create index if not exists record_place_sweep on distlock.record_place (until);
 
 -- Takes the scope's row for the rest of the transaction.
 create or replace function distlock.record_scope_enter(p_namespace text, p_scope bytea) returns distlock.record_scope
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
   s distlock.record_scope;
 begin
@@ -34,7 +34,7 @@ end $$;
 
 -- Gives places of a locked scope back.
 create or replace function distlock.record_give_back(p_namespace text, p_scope bytea, p_keys bytea[]) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 begin
   perform distlock.record_scope_enter(p_namespace, p_scope);
   with dropped as (
@@ -48,7 +48,7 @@ end $$;
 
 -- Gives back the places that have ended, some at a time.
 create or replace function distlock.record_end_places(p_namespace text, p_scope bytea, p_limit bigint) returns void
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
   v_ended bytea[];
 begin
@@ -65,7 +65,7 @@ end $$;
 create or replace function distlock.record_reserve(
   p_namespace text, p_scope bytea, p_key bytea, p_hold bigint, p_places bigint, p_bytes bigint,
   out granted boolean, out places bigint, out bytes bigint
-) language plpgsql as $$
+) language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 #variable_conflict use_column
 declare
   s distlock.record_scope;
@@ -91,7 +91,7 @@ end $$;
 
 -- Says what a place is worth, or gives it back; false if the record has none.
 create or replace function distlock.record_charge(p_namespace text, p_scope bytea, p_key bytea, p_bytes bigint, p_retain bigint)
-returns boolean language plpgsql as $$
+returns boolean language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
   v_before bigint;
 begin
@@ -114,7 +114,8 @@ end $$;
 
 -- Takes away what is over, at most so many rows of a kind and not more than once in half a minute, whoever asks, but for who goes
 -- on because there was more. Waits for nobody.
-create or replace function distlock.purge_records(p_most bigint, p_more boolean) returns bigint language plpgsql as $$
+create or replace function distlock.purge_records(p_most bigint, p_more boolean) returns bigint
+language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
   v_now timestamptz := clock_timestamp();
   v_count bigint;

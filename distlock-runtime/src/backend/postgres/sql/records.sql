@@ -28,18 +28,20 @@ create index if not exists record_sweep on distlock.record (sweep_at);
 create index if not exists record_by_scope on distlock.record (namespace, scope, key) where scope is not null;
 
 -- The name under which the claims of a key take turns: see distlock.enter.
-create or replace function distlock.record_turn(p_key bytea) returns text language sql immutable as $$
+create or replace function distlock.record_turn(p_key bytea) returns text
+language sql immutable set search_path = pg_catalog, pg_temp as $$
   select 'record ' || encode(p_key, 'hex')
 $$;
 
 -- Tells those who wait; nothing depends on it.
 create or replace function distlock.record_tell(watchers text[], p_key bytea) returns void
-language sql as $$
+language sql set search_path = pg_catalog, pg_temp as $$
   select pg_notify(channel, 'r' || encode(p_key, 'hex')) from unnest(watchers) as channel
 $$;
 
 -- Milliseconds that the lease of one in flight still runs, or the length of the result.
-create or replace function distlock.record_rest(r distlock.record, v_now timestamptz) returns bigint language sql as $$
+create or replace function distlock.record_rest(r distlock.record, v_now timestamptz) returns bigint
+language sql set search_path = pg_catalog, pg_temp as $$
   select case (r).state when 'i' then greatest(0, ceil(extract(epoch from (r).lease_until - v_now) * 1000))::bigint
     else octet_length((r).result)::bigint end
 $$;
@@ -47,7 +49,7 @@ $$;
 -- How a record is shown.
 create or replace function distlock.record_shown(
   r distlock.record, out state text, out version integer, out fingerprint bytea, out rest bigint, out result bytea, out note text
-) language sql as $$
+) language sql set search_path = pg_catalog, pg_temp as $$
   select (r).state::text, (r).fingerprint_version, (r).fingerprint, distlock.record_rest(r, clock_timestamp()), (r).result, (r).note
 $$;
 
@@ -58,7 +60,7 @@ create or replace function distlock.record_claim(
   p_retain bigint, p_scope bytea, p_note text,
   out outcome integer, out fence bigint, out taken_over boolean,
   out state text, out version integer, out fingerprint bytea, out rest bigint, out result bytea, out note text
-) language plpgsql as $$
+) language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 #variable_conflict use_column
 declare
   r distlock.record;
@@ -126,7 +128,7 @@ end $$;
 
 -- Forgets a claim whose outcome nobody saw and whose work was never begun; one that arrives later is harmless.
 create or replace function distlock.record_withdraw(p_namespace text, p_key bytea, p_owner text, p_late bigint)
-returns boolean language plpgsql as $$
+returns boolean language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
   v_told text[];
 begin
@@ -145,7 +147,7 @@ end $$;
 -- Gives the claims that are held, with their full lease. Repeat: the same.
 create or replace function distlock.record_renew(
   p_namespace text, p_keys bytea[], p_owners text[], p_fences bigint[], p_leases bigint[]
-) returns table (key bytea, owner text, fence bigint) language plpgsql as $$
+) returns table (key bytea, owner text, fence bigint) language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 #variable_conflict use_column
 begin
   return query
@@ -161,7 +163,7 @@ end $$;
 -- New state c, t, u, or r to forget. True: settled so, now or by an earlier try. False: not this claim's record any more.
 create or replace function distlock.record_settle(
   p_namespace text, p_key bytea, p_owner text, p_fence bigint, p_state text, p_retain bigint, p_result bytea
-) returns boolean language plpgsql as $$
+) returns boolean language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 #variable_conflict use_column
 declare
   r distlock.record;
@@ -178,7 +180,7 @@ end $$;
 
 -- Settles a locked record.
 create or replace function distlock.record_end(r distlock.record, p_state text, p_retain bigint, p_result bytea)
-returns void language plpgsql as $$
+returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
   v_until timestamptz := clock_timestamp() + p_retain * interval '1 millisecond';
 begin
@@ -195,7 +197,7 @@ end $$;
 -- Settles a record whose outcome nobody knows. 1: so it is | 0: it is known, another request's, or under way | -1: there is none.
 create or replace function distlock.record_resolve(
   p_namespace text, p_key bytea, p_state text, p_retain bigint, p_result bytea, p_version integer, p_fingerprint bytea
-) returns integer language plpgsql as $$
+) returns integer language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 #variable_conflict use_column
 declare
   r distlock.record;
@@ -216,7 +218,7 @@ end $$;
 
 -- Milliseconds that the lease of one in flight still runs, whose end will be told to the channel; null of any other.
 create or replace function distlock.record_watch(p_namespace text, p_key bytea, p_channel text, p_most integer) returns bigint
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
   r distlock.record;
 begin
@@ -239,7 +241,7 @@ end $$;
 -- Forgets records of a scope, and gives their places back. left_over: whether there are more; in_flight: those that stay.
 create or replace function distlock.record_purge(
   p_namespace text, p_scope bytea, p_limit bigint, out removed bigint, out left_over boolean, out in_flight bigint
-) language plpgsql as $$
+) language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := clock_timestamp();
@@ -272,7 +274,7 @@ end $$;
 create or replace function distlock.record_list(
   p_namespace text, p_scope bytea, p_unresolved boolean, p_after bytea, p_page integer
 ) returns table (key bytea, fits boolean, state text, rest bigint, reason bytea, kept_for bigint, note text)
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := clock_timestamp();

@@ -7,7 +7,7 @@
 create or replace function distlock.tx_claim(
   p_namespace text, p_key bytea, p_owner text, p_version bigint, p_fingerprint bytea, p_wait bigint, p_retain bigint,
   p_scope bytea, p_note text
-) returns bytea language plpgsql as $$
+) returns bytea language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
   r distlock.record;
@@ -60,14 +60,15 @@ begin
   return 'n'::bytea || int8send(v_fence);
 end $$;
 
-create or replace function distlock.tx_shown(r distlock.record) returns bytea language sql as $$
+create or replace function distlock.tx_shown(r distlock.record) returns bytea
+language sql set search_path = pg_catalog, pg_temp as $$
   select convert_to((r).state::text, 'UTF8') || int4send((r).fingerprint_version) || (r).fingerprint || (r).result
 $$;
 
 -- New state c, t, or r to forget. 'y': settled so, now or by an earlier try | 'n': it isn't this claim's record.
 create or replace function distlock.tx_settle(
   p_namespace text, p_key bytea, p_owner text, p_fence bigint, p_state text, p_retain bigint, p_result bytea
-) returns bytea language plpgsql as $$
+) returns bytea language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
   r distlock.record;
 begin

@@ -4,7 +4,7 @@
 create or replace function distlock.publish_wait(
   p_namespaces text[], p_names text[], p_owners text[], p_id text, p_beat bigint, p_raw boolean, p_wanted text, p_who text,
   p_life bigint, p_most bigint
-) returns void language plpgsql as $$
+) returns void language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
   v_now timestamptz := clock_timestamp();
   v_one record;

@@ -2,6 +2,7 @@
 
 use std::{
     fs::OpenOptions,
+    net::Ipv4Addr,
     path::{Path, PathBuf},
     process::{Child, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -13,7 +14,7 @@ use etcd_client::{Certificate, Client, ConnectOptions, Identity, PermissionType,
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::{child, port::PortLease, tls::TlsFiles};
+use super::{child, network::Host, port::PortLease, tls::TlsFiles};
 use crate::wait;
 
 /// How long a start may take on a machine that is busy with other tests.
@@ -71,7 +72,14 @@ impl EtcdSetup {
 struct Member {
     client: PortLease,
     peer: PortLease,
+    host: Option<Host>,
     child: Mutex<Option<Child>>,
+}
+
+impl Member {
+    fn ip(&self) -> Ipv4Addr {
+        self.host.as_ref().map_or(Ipv4Addr::LOCALHOST, Host::address)
+    }
 }
 
 /// A real etcd on free loopback ports. Dropping it kills the processes and removes their data.
@@ -89,15 +97,31 @@ impl EtcdCluster {
     /// # Errors
     /// When `etcd` isn't installed, or when it isn't up within 30 s.
     pub async fn start(setup: EtcdSetup) -> anyhow::Result<Self> {
+        Self::start_members(setup, &vec![None; setup.members]).await
+    }
+
+    /// The same with one member on each of these hosts. Runs, as all that asks a member, [on one of them](Host::run).
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub async fn start_on(hosts: &[Host]) -> anyhow::Result<Self> {
+        let places: Vec<_> = hosts.iter().cloned().map(Some).collect();
+        // As etcd does unless told: who leads changes by what the network does, not by the load of the machine.
+        let setup = EtcdSetup { heartbeat: 100, ..EtcdSetup::new(hosts.len()) };
+        Self::start_members(setup, &places).await
+    }
+
+    async fn start_members(setup: EtcdSetup, places: &[Option<Host>]) -> anyhow::Result<Self> {
         // It syncs each write: in memory that costs nothing.
         let shared = Path::new("/dev/shm");
         let place = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
         let folder = tempfile::Builder::new().prefix("distlock-etcd-").tempdir_in(place)?;
         let tls = setup.tls.then(|| TlsFiles::create(folder.path())).transpose()?;
-        let member = || {
-            anyhow::Ok(Member { client: PortLease::any()?, peer: PortLease::any()?, child: Mutex::default() })
+        let member = |host: &Option<Host>| {
+            let (client, peer) = (PortLease::any()?, PortLease::any()?);
+            anyhow::Ok(Member { client, peer, host: host.clone(), child: Mutex::default() })
         };
-        let members = (0..setup.members).map(|_| member()).collect::<Result<_, _>>()?;
+        let members = places.iter().map(member).collect::<Result<_, _>>()?;
         let cluster = Self { setup, members, tls, folder };
         for index in 0..cluster.members.len() {
             cluster.launch(index)?;
@@ -119,10 +143,7 @@ impl EtcdCluster {
 
     /// These members, without a user.
     pub fn url_of(&self, members: impl IntoIterator<Item = usize>) -> String {
-        let places: Vec<String> = members
-            .into_iter()
-            .map(|index| format!("127.0.0.1:{}", self.members[index].client.number()))
-            .collect();
+        let places: Vec<String> = members.into_iter().map(|index| self.address(index).to_string()).collect();
         let scheme = if self.tls.is_some() { "etcd+https" } else { "etcd" };
         format!("{scheme}://{}", places.join(","))
     }
@@ -134,7 +155,8 @@ impl EtcdCluster {
 
     /// Where clients reach a member.
     pub fn address(&self, index: usize) -> std::net::SocketAddr {
-        (std::net::Ipv4Addr::LOCALHOST, self.members[index].client.number()).into()
+        let member = &self.members[index];
+        (member.ip(), member.client.number()).into()
     }
 
     /// PEM files for clients; `None` on plain TCP.
@@ -263,16 +285,19 @@ impl EtcdCluster {
         let program = child::find_program("etcd", "etcd-server")?;
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let member = &self.members[index];
-        let at = |port: &PortLease| format!("http://127.0.0.1:{}", port.number());
+        let at = |member: &Member| format!("http://{}:{}", member.ip(), member.peer.number());
         let client = format!("{scheme}://{}", self.address(index));
         let all: Vec<String> = self
             .members
             .iter()
             .enumerate()
-            .map(|(number, member)| format!("m{number}={}", at(&member.peer)))
+            .map(|(number, member)| format!("m{number}={}", at(member)))
             .collect();
         let log = OpenOptions::new().create(true).append(true).open(self.log_path(index))?;
-        let mut command = child::mortal_command(program);
+        let mut command = match &member.host {
+            Some(host) => host.command(program)?,
+            None => child::mortal_command(program),
+        };
         command
             .args(["--name", &format!("m{index}")])
             .arg("--data-dir")
@@ -280,12 +305,7 @@ impl EtcdCluster {
             .args(["--heartbeat-interval", &self.setup.heartbeat.to_string()])
             .args(["--election-timeout", &(self.setup.heartbeat * 10).to_string()])
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-            .args([
-                "--listen-peer-urls",
-                &at(&member.peer),
-                "--initial-advertise-peer-urls",
-                &at(&member.peer),
-            ])
+            .args(["--listen-peer-urls", &at(member), "--initial-advertise-peer-urls", &at(member)])
             .args(["--initial-cluster", &all.join(",")])
             .args(["--initial-cluster-token", &format!("{}", self.members[0].client.number())])
             .args(["--logger", "zap", "--log-level", "error"]);

@@ -25,6 +25,7 @@
 //! * `postgres`, `postgres_shared`, `pgbouncer` - a Postgres of one test, one for all tests of a run, and a pooler in front
 //! * `account` - programs that refuse to run as root
 //! * `link` - a way between two servers on which nothing may pass
+//! * `network` - hosts with a network of their own, which can be parted
 //! * `child`, `port` - processes that die with us, ports that nobody else takes
 //!
 //! A missing server program is an error that names the package to install, never a skipped test.
@@ -36,6 +37,7 @@ mod clock;
 mod cluster;
 mod etcd;
 mod link;
+mod network;
 mod options;
 mod pgbouncer;
 mod port;
@@ -52,6 +54,7 @@ pub use self::{
     admin::Monitor,
     cluster::ClusterGroup,
     etcd::{EtcdCluster, EtcdSetup},
+    network::{Host, Network},
     options::{ClientCerts, RedisOptions},
     pgbouncer::PgBouncer,
     port::PortLease,

@@ -15,7 +15,7 @@ use anyhow::{Context, bail};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::{child, link::Link, port::PortLease};
+use super::{child, link::Link, network::Host, port::PortLease};
 use crate::wait;
 
 /// How long a start may take: a virtual machine for Java on a busy machine, and an election.
@@ -24,6 +24,9 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 const JARS: &str = "/usr/share/java";
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
+/// In ticks: how long they wait for each other at the start, and for a sign of life.
+const PATIENCE: &str = "initLimit=50\nsyncLimit=20\n";
+
 /// The length of a tick of all servers here: sessions may be as short as two of them.
 pub const TICK: Duration = Duration::from_millis(100);
 
@@ -31,6 +34,7 @@ pub const TICK: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct ZooKeeperServer {
     port: PortLease,
+    host: Option<Host>,
     peers: String,
     id: usize,
     child: Mutex<Option<Child>>,
@@ -44,15 +48,15 @@ impl ZooKeeperServer {
     /// When ZooKeeper or Java isn't installed (the message says how to get them), or when it isn't up within a minute (the
     /// message has the end of its log).
     pub fn start() -> anyhow::Result<Self> {
-        let server = Self::prepare(1, String::new(), PortLease::any()?)?;
+        let server = Self::prepare(1, String::new(), PortLease::any()?, None)?;
         server.restart()?;
         Ok(server)
     }
 
-    fn prepare(id: usize, peers: String, port: PortLease) -> anyhow::Result<Self> {
+    fn prepare(id: usize, peers: String, port: PortLease, host: Option<Host>) -> anyhow::Result<Self> {
         let folder =
             tempfile::Builder::new().prefix("distlock-zookeeper-").tempdir().context("make a folder")?;
-        Ok(Self { port, peers, id, child: Mutex::new(None), folder })
+        Ok(Self { port, host, peers, id, child: Mutex::new(None), folder })
     }
 
     /// `zookeeper://127.0.0.1:…`
@@ -62,7 +66,7 @@ impl ZooKeeperServer {
 
     /// Host and port, as a proxy in front of the server wants it.
     pub fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port.number()).into()
+        (self.host.as_ref().map_or(Ipv4Addr::LOCALHOST, Host::address), self.port.number()).into()
     }
 
     /// The process id.
@@ -133,10 +137,13 @@ impl ZooKeeperServer {
         let config = folder.join("zoo.cfg");
         fs::create_dir_all(folder.join("data")).context("make the data folder")?;
         fs::write(folder.join("data/myid"), self.id.to_string()).context("write myid")?;
-        fs::write(&config, settings(self.port.number(), &folder.join("data")) + &self.peers)
+        fs::write(&config, settings(self.address(), &folder.join("data")) + &self.peers)
             .context("write zoo.cfg")?;
         let log = OpenOptions::new().create(true).append(true).open(self.log())?;
-        let mut command = child::mortal_command(java()?);
+        let mut command = match &self.host {
+            Some(host) => host.command(java()?)?,
+            None => child::mortal_command(java()?),
+        };
         arguments(&mut command, &config)?;
         command.current_dir(folder);
         command.stdin(std::process::Stdio::null()).stdout(log.try_clone()?).stderr(log);
@@ -199,7 +206,7 @@ impl ZooKeeperEnsemble {
         let mut servers = Vec::new();
         for from in 0..3 {
             // Each reaches the others by ways of its own, which can be cut.
-            let mut peers = String::from("initLimit=50\nsyncLimit=20\n");
+            let mut peers = String::from(PATIENCE);
             for (to, pair) in ports.chunks(2).enumerate() {
                 let mut ways = Vec::new();
                 for port in pair {
@@ -213,8 +220,34 @@ impl ZooKeeperEnsemble {
                 }
                 peers += &format!("server.{}=127.0.0.1:{}:{}\n", to + 1, ways[0], ways[1]);
             }
-            servers.push(ZooKeeperServer::prepare(from + 1, peers, PortLease::any()?)?);
+            servers.push(ZooKeeperServer::prepare(from + 1, peers, PortLease::any()?, None)?);
         }
+        Self::launch(servers, links, ports)
+    }
+
+    /// The same with one on each of these hosts. Runs, as all that asks a server, [on one of them](Host::run).
+    ///
+    /// # Errors
+    /// As [`ZooKeeperServer::start`].
+    pub fn start_on(hosts: &[Host; 3]) -> anyhow::Result<Self> {
+        let ports = (0..2).map(|_| PortLease::any()).collect::<anyhow::Result<Vec<_>>>()?;
+        let (peer, election) = (ports[0].number(), ports[1].number());
+        let mut peers = String::from(PATIENCE);
+        for (number, host) in hosts.iter().enumerate() {
+            peers += &format!("server.{}={}:{peer}:{election}\n", number + 1, host.address());
+        }
+        let prepare = |(number, host): (usize, &Host)| {
+            ZooKeeperServer::prepare(number + 1, peers.clone(), PortLease::any()?, Some(host.clone()))
+        };
+        let servers = hosts.iter().enumerate().map(prepare).collect::<anyhow::Result<Vec<_>>>()?;
+        Self::launch(servers, Vec::new(), ports)
+    }
+
+    fn launch(
+        servers: Vec<ZooKeeperServer>,
+        links: Vec<(usize, usize, Link)>,
+        ports: Vec<PortLease>,
+    ) -> anyhow::Result<Self> {
         servers.iter().try_for_each(ZooKeeperServer::launch)?;
         servers.iter().try_for_each(ZooKeeperServer::wait_ready)?;
         let Ok(servers) = servers.try_into() else { bail!("three servers were made") };
@@ -273,12 +306,14 @@ fn ask(address: SocketAddr, word: &str) -> anyhow::Result<String> {
     Ok(text)
 }
 
-pub(super) fn settings(port: u16, data: &Path) -> String {
+pub(super) fn settings(clients: SocketAddr, data: &Path) -> String {
     format!(
-        "tickTime={}\ndataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\nminSessionTimeout=200\n\
+        "tickTime={}\ndataDir={}\nclientPort={}\nclientPortAddress={}\nmaxClientCnxns=0\nminSessionTimeout=200\n\
          maxSessionTimeout=100000000\nadmin.enableServer=false\n4lw.commands.whitelist=*\n",
         TICK.as_millis(),
-        data.display()
+        data.display(),
+        clients.port(),
+        clients.ip(),
     )
 }
 

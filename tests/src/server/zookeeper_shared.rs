@@ -52,7 +52,8 @@ pub fn shared_zookeeper() -> anyhow::Result<SocketAddr> {
 
 fn start(folder: &Path, port: u16, run: &str) -> anyhow::Result<()> {
     let config: PathBuf = folder.join("zoo.cfg");
-    fs::write(&config, zookeeper::settings(port, &folder.join("data"))).context("write zoo.cfg")?;
+    fs::write(&config, zookeeper::settings(([127, 0, 0, 1], port).into(), &folder.join("data")))
+        .context("write zoo.cfg")?;
     let mut keeper = Command::new(child::find_program("sh", "dash")?);
     keeper.args(["-c", KEEPER, "keeper"]).arg(zookeeper::java()?);
     zookeeper::arguments(&mut keeper, &config)?;

@@ -23,6 +23,7 @@
 //! * `admin` - looking into it: keys, clients, command counts, MONITOR
 //! * `tls` - a throw-away certificate authority
 //! * `postgres`, `postgres_shared`, `pgbouncer` - a Postgres of one test, one for all tests of a run, and a pooler in front
+//! * `postgres_standby` - a second Postgres that follows the first, and may take over
 //! * `account` - programs that refuse to run as root
 //! * `link` - a way between two servers on which nothing may pass
 //! * `network` - hosts with a network of their own, which can be parted
@@ -43,6 +44,7 @@ mod pgbouncer;
 mod port;
 mod postgres;
 mod postgres_shared;
+mod postgres_standby;
 mod redis;
 mod redlock;
 mod sentinel;

@@ -91,6 +91,15 @@ impl PostgresServer {
         let mut access = options.access.join("\n");
         access += "\nhost all all 127.0.0.1/32 trust\nhost replication all 127.0.0.1/32 trust\n";
         fs::write(data(folder.path()).join("pg_hba.conf"), access)?;
+        Self::on(folder, tls, options)
+    }
+
+    /// On the database cluster in `folder`/data.
+    pub(super) fn on(
+        folder: TempDir,
+        tls: Option<TlsFiles>,
+        options: PostgresOptions,
+    ) -> anyhow::Result<Self> {
         let server = Self { port: PortLease::any()?, tls, child: Mutex::new(None), folder, options };
         server.launch()?;
         Ok(server)
@@ -144,6 +153,21 @@ impl PostgresServer {
     /// When the server has been killed.
     pub fn resume(&self) -> anyhow::Result<()> {
         self.signal_all(Signal::CONT)
+    }
+
+    /// Stops those of its processes that do this work, such as `walwriter`, until the server is killed.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn pause_worker(&self, work: &str) -> anyhow::Result<()> {
+        let server = self.child().as_ref().map(Child::id).context("the server has been killed")?;
+        let does = |pid: &u32| {
+            let title = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            title.split(['\0', ' ']).any(|word| word == work)
+        };
+        let workers: Vec<u32> = account::children(server).into_iter().filter(does).collect();
+        anyhow::ensure!(!workers.is_empty(), "no process of this server is a {work}");
+        workers.into_iter().try_for_each(|pid| child::signal(pid, Signal::STOP))
     }
 
     /// SIGKILL to all its processes, and waits until they are gone. No error if they are gone already.

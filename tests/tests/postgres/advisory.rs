@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use distlock::{ErrorKind, LockManager};
-use distlock_tests::wait::until;
+use distlock::{ErrorKind, Fault, LockManager, Promise, backend::postgres::AdvisoryBackend};
+use distlock_tests::{procs::Worker, wait::until};
 
 use crate::tools::{Corner, LIMIT, backend, first_fall, granted, key, manager, ms, release, request};
 use crate::wire::Wire;
@@ -99,6 +99,38 @@ async fn fault_a_terminated_session_is_a_loss_for_its_holder() {
     // A new session is there.
     let again = one.mutex(&key).wait(LIMIT).lock().await.unwrap();
     assert!(again.is_valid());
+}
+
+/// The kernel answers for a process that is stopped, so it keeps its lock however long that takes; but once the server ends the session,
+/// as it does for a machine that is suspended, the next one comes in, and all that the stopped one can do is to notice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_stopped_holder_keeps_its_lock_for_as_long_as_its_session() {
+    const TTL: Duration = Duration::from_millis(1_500);
+    let corner = Corner::new();
+    let (url, ttl) = (url(&corner), TTL.as_millis().to_string());
+    let args = ["--url", &url, "--keys", "1", "--ttl-ms", &ttl, "hold"];
+    let worker = Worker::spawn(env!("CARGO_BIN_EXE_lock-worker"), args).unwrap();
+    worker.wait_line("holding", LIMIT, |line| line.starts_with("holding ").then_some(())).await.unwrap();
+    let rival = manager(&url, "rival").await;
+    worker.pause().unwrap();
+    let paused = tokio::time::Instant::now();
+    while paused.elapsed() < TTL.mul_f64(2.5) {
+        assert_eq!(rival.mutex("key-0").try_lock().await.unwrap_err().kind(), ErrorKind::Busy);
+        tokio::time::sleep(ms(100)).await;
+    }
+    let pid = server_of(&corner, &distlock::LockKey::new("key-0").unwrap()).await;
+    corner.admin().await.execute("select pg_terminate_backend($1)", &[&pid]).await.unwrap();
+    let next = rival.mutex("key-0").wait(LIMIT).lock().await.unwrap();
+    // The other one is stopped half-way through its work.
+    assert!(!worker.lines().iter().any(|line| line.starts_with("dropped ")));
+    assert_eq!(AdvisoryBackend::promises().under(Fault::HolderPausedUnchecked), Promise::Violated);
+    worker.resume().unwrap();
+    let pick = |start: &'static str| move |line: &str| line.strip_prefix(start).map(str::to_owned);
+    assert_eq!(worker.wait_line("a look", LIMIT, pick("look ")).await.unwrap(), "key-0 lost");
+    let result = worker.wait_line("a result", LIMIT, pick("result ")).await.unwrap();
+    assert_eq!(result, "key-0 WATCHDOG_RENEWAL_FAILED");
+    assert!(!worker.lines().iter().any(|line| line.starts_with("step ")), "its body took no further step");
+    assert!(next.is_valid());
 }
 
 /// A client that is cut off has given its lock up long before the server does.

@@ -1,6 +1,8 @@
 //! What only Postgres can show: its tables and rights, poolers, sessions that end, and the faults of a server.
 
 mod advisory;
+mod fault_failover;
+mod fault_power;
 mod fault_rows;
 mod hostile;
 mod pooler;

@@ -113,7 +113,8 @@ impl PostgresBackend {
                 NotApplicable,
                 // Unless synchronous_commit is off, which the start-up check reports.
                 Holds,
-                // A standby that gets the writes later may lack the last grants.
+                // A standby that gets the writes later may lack the last grants, and, beyond 32 of them, the sequence of the tokens: not
+                // even those tell two holders apart. A synchronous one has all.
                 Violated,
                 Violated,
                 Violated,

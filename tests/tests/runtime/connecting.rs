@@ -11,8 +11,11 @@ async fn a_failure_to_connect_says_what_and_why_once() {
     let wrong_database = format!("{}/77", server.url());
     for (url, code, words) in [
         ("redis://127.0.0.1:1", "CONNECTION", "Connection refused"),
+        ("etcd://127.0.0.1:1", "CONNECTION", "at http://127.0.0.1:1"),
+        ("zookeeper://127.0.0.1:1", "CONNECTION", "127.0.0.1:1"),
+        ("postgres://127.0.0.1:1/db", "CONNECTION", "127.0.0.1:1"),
         ("redis+unix:///nowhere.sock", "CONNECTION", "No such file or directory"),
-        (&*with_wrong_password, "PERMISSION", "Password authentication failed (check user, password"),
+        (&*with_wrong_password, "PERMISSION", "Password authentication failed (check user and password"),
         (&*wrong_database, "CONFIG", "DB index is out of range"),
         ("redis://h/?ttl=5s", "CONFIG", "unknown parameter \"ttl\""),
         ("rediss://h/?ca=/nowhere.pem", "CONFIG", "ca=/nowhere.pem: No such file"),

@@ -133,7 +133,7 @@ impl Cluster {
             let client = self.client(turn).await?;
             // Signing in may have taken its time.
             let sent = self.clock.now();
-            let value = call(client).await.map_err(classify)?;
+            let value = call(client).await.map_err(|error| classify(error).at(self.member(turn)))?;
             Ok(Reply { sent, value })
         };
         let outcome = tokio::time::timeout(self.patience, asked).await;
@@ -176,7 +176,11 @@ impl Cluster {
                 Ok(client) => client.map_err(classify),
                 Err(_) => Err(Failure::NotSent(BackendError::refused(
                     BackendErrorKind::Unavailable,
-                    format!("etcd didn't let us sign in within {} ms", self.connect_limit.as_millis()),
+                    format!(
+                        "etcd at {} didn't let us sign in within {} ms",
+                        self.members[member],
+                        self.connect_limit.as_millis()
+                    ),
                 ))),
             }
         };
@@ -185,10 +189,14 @@ impl Cluster {
             // Whatever was asked was only the token.
             Err(Failure::Lost(error)) => Err(Failure::NotSent(BackendError::refused(
                 BackendErrorKind::Unavailable,
-                format!("can't sign in to etcd: {error}"),
+                format!("can't sign in to etcd at {}: {error}", self.members[member]),
             ))),
             Err(failure) => Err(failure),
         }
+    }
+
+    fn member(&self, turn: usize) -> &str {
+        &self.members[turn % self.members.len()]
     }
 
     /// The clients of the runtime that polls this.

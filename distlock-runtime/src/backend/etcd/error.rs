@@ -20,6 +20,16 @@ pub(super) enum Failure {
 }
 
 impl Failure {
+    /// The same, with the member that there is no connection to.
+    pub(super) fn at(self, member: &str) -> Self {
+        match self {
+            Self::NotSent(error) => {
+                Self::NotSent(BackendError::refused(error.kind(), format!("{error}, at {member}")))
+            }
+            other => other,
+        }
+    }
+
     /// What to say where a lease couldn't lapse, or it makes no difference.
     pub(super) fn into_error(self) -> BackendError {
         match self {

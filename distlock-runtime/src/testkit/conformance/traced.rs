@@ -235,6 +235,11 @@ impl Backend for Handle {
         self.inner.serve().await;
     }
 
+    #[cfg(feature = "etcd")]
+    fn etcd_compare(&self, lease: &LeaseHandle) -> Option<crate::backend::etcd::EtcdCompare> {
+        self.inner.etcd_compare(lease)
+    }
+
     async fn alarmed(&self) {
         self.inner.alarmed().await;
     }

@@ -3,7 +3,7 @@
 use distlock::{Fault, Promise, backend::postgres::PostgresBackend};
 use distlock_tests::server::{PostgresOptions, PostgresServer};
 
-use crate::tools::{backend, granted, key, ms, request};
+use crate::tools::{backend, granted, key, ms, release, request};
 
 /// A server that writes its log at commits only, or not even then.
 async fn server(synchronous_commit: &str) -> PostgresServer {
@@ -47,4 +47,24 @@ async fn fault_without_synchronous_commit_a_grant_is_lost_and_its_token_given_ag
     server.restart().unwrap();
     let second = granted(&*rival, &request(&key, ms(60_000))).await;
     assert_eq!(second.token, first.token, "two holders, and no resource can tell them apart");
+}
+
+/// An advisory lock ends with the server; its token must not come back. What makes it hard: somebody else's draw, still in the
+/// server's memory, has moved the sequence for all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_tokens_of_advisory_locks_are_written_before_they_are_told() {
+    let server = server("on").await;
+    let url = format!("{}?mode=advisory", server.url());
+    let (holder, key) = (backend(&url, "holder"), key("lost"));
+    // What a first grant writes besides would hide it.
+    let warm = request(&crate::tools::key("warm"), ms(60_000));
+    granted(&*holder, &warm).await;
+    release(&*holder, &warm.lease()).await;
+    let other = server.admin().await.unwrap();
+    other.batch_execute("checkpoint").await.unwrap();
+    other.batch_execute("begin; select nextval('distlock.token')").await.unwrap();
+    let first = granted(&*holder, &request(&key, ms(60_000))).await;
+    server.restart().unwrap();
+    let second = granted(&*backend(&url, "next"), &request(&key, ms(60_000))).await;
+    assert!(second.token > first.token, "{second:?} after {first:?}");
 }

@@ -43,6 +43,9 @@ begin
   if pg_try_advisory_lock(p_key) then
     outcome := 'granted';
     token := nextval('distlock.token');
+    -- An unlogged row alone is told before anything is on the disk: a crash would then give out the token of a draw that nobody synced
+    -- yet once more. With this in the log, the commit waits for all that was written before, and for synchronous standbys.
+    perform pg_logical_emit_message(true, 'distlock'::text, ''::text);
     insert into distlock.holder as h (namespace, name, key, owner, label, pid, expires_at)
     values (p_namespace, p_name, p_key, p_owner, p_label, pg_backend_pid(),
             clock_timestamp() + p_ttl * interval '1 millisecond')

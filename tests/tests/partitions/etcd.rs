@@ -13,7 +13,7 @@ impl Servers for EtcdCluster {
         Self::start_on(hosts).await.unwrap()
     }
 
-    fn url(&self) -> String {
+    fn url(&self, _: Duration) -> String {
         self.url()
     }
 

@@ -8,16 +8,18 @@ use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 use super::parted::{self, Servers, TTL};
 
-/// What a lease of [`TTL`] needs.
-const SESSION: Duration = Duration::from_secs(TTL.as_secs() * 4 / 3);
+/// What leases of this length need.
+fn session(ttl: Duration) -> Duration {
+    ttl * 4 / 3
+}
 
 impl Servers for ZooKeeperEnsemble {
     async fn start(hosts: &[Host]) -> Self {
         Self::start_on(hosts.first_chunk().expect("three hosts")).unwrap()
     }
 
-    fn url(&self) -> String {
-        format!("{}?session_timeout={}s", self.url(), SESSION.as_secs())
+    fn url(&self, ttl: Duration) -> String {
+        format!("{}?session_timeout={}s", self.url(), session(ttl).as_secs())
     }
 
     async fn leader(&self) -> usize {
@@ -29,7 +31,8 @@ impl Servers for ZooKeeperEnsemble {
         let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
         loop {
             // Its pings go on by themselves.
-            if let Ok(client) = Client::connector().with_session_timeout(SESSION).connect(&places).await {
+            if let Ok(client) = Client::connector().with_session_timeout(session(TTL)).connect(&places).await
+            {
                 let created = loop {
                     match client.create(&format!("/{name}"), b"", &options).await {
                         Err(Error::NodeExists) => sleep(Duration::from_millis(20)).await,

@@ -17,7 +17,7 @@ struct Compared {
     goal: Goal,
 }
 
-const STORES: [Compared; 4] = [
+const STORES: [Compared; 5] = [
     Compared {
         name: "Redis",
         store: Store::Redis,
@@ -48,6 +48,14 @@ const STORES: [Compared; 4] = [
         raw: Kind::RawRow,
         alone: ["row", "raw row"],
         many: ["row 64", "raw row 64"],
+        goal: Goal::AtLeast(0.9),
+    },
+    Compared {
+        name: "Postgres, advisory",
+        store: Store::PostgresAdvisory,
+        raw: Kind::RawAdvisory,
+        alone: ["advisory", "raw advisory"],
+        many: ["advisory 64", "raw advisory 64"],
         goal: Goal::AtLeast(0.9),
     },
 ];

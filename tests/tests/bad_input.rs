@@ -80,7 +80,7 @@ async fn servers_that_say_no_say_why() {
         server.url_with("nobody", "hunter2", 0),
         server.url_with("", "", 0),
     ] {
-        refused(&url, ErrorKind::Permission, &["ACL"]).await;
+        refused(&url, ErrorKind::Permission, &["user and password", "rights"]).await;
     }
     refused(&server.url_with("", "right", 99), ErrorKind::Config, &[]).await;
     refused("redis://127.0.0.1:1", ErrorKind::Connection, &["127.0.0.1:1"]).await;

@@ -119,6 +119,13 @@ pub async fn tasks_of_one_process_are_served_in_order(store: &impl Store) {
 pub async fn two_processes_take_turns_without_overlap(store: &impl Store) {
     let managers = [manager(store, "one").await, manager(store, "two").await];
     let key = fresh_key("turns");
+    // In the storm below a lock that excludes nobody may be lucky.
+    for (holder, other) in [(0, 1), (1, 0)] {
+        let guard = lock(&managers[holder], &key).await;
+        let refused = managers[other].mutex(&key).try_lock().await.err();
+        assert_eq!(refused.map(|error| error.kind()), Some(ErrorKind::Busy), "two holders at once");
+        guard.release().await.unwrap();
+    }
     let inside = Arc::new(AtomicU64::new(0));
     let last_token = Arc::new(AtomicU64::new(0));
     let mut tasks = tokio::task::JoinSet::new();

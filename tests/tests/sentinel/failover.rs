@@ -185,8 +185,8 @@ async fn fault_a_planned_failover_is_noticed_while_the_old_primary_still_takes_w
 async fn fault_strict_mode_ends_leases_with_the_primary_that_granted_them() {
     let group = SentinelGroup::start();
     let (strict, lenient) = (manager(&group, "strict_failover=on").await, manager(&group, "").await);
-    let ended = strict.mutex("order:1").ttl(10 * SECOND).lock().await.unwrap();
-    let kept = lenient.mutex("order:2").ttl(10 * SECOND).lock().await.unwrap();
+    let ended = strict.mutex("order:1").ttl(40 * SECOND).lock().await.unwrap();
+    let kept = lenient.mutex("order:2").ttl(40 * SECOND).lock().await.unwrap();
     group.replicated("distlock:order:1").await;
     group.replicated("distlock:order:2").await;
     // Through some renewals nothing happens.
@@ -197,7 +197,7 @@ async fn fault_strict_mode_ends_leases_with_the_primary_that_granted_them() {
     ended.check().unwrap();
     group.servers()[0].kill().unwrap();
     group.failed_over().await;
-    let lost = tokio::time::timeout(10 * SECOND, ended.lost()).await.unwrap();
+    let lost = tokio::time::timeout(30 * SECOND, ended.lost()).await.unwrap();
     assert_eq!(lost.kind(), ErrorKind::Lost, "{lost}");
     kept.check().unwrap();
     // What is granted after it belongs to the new history.

@@ -70,10 +70,12 @@ async fn fault_the_leader_is_killed_and_locks_go_on() {
     blocking(move || servers.servers[leader].kill()).await;
     turns.more(50).await;
     guard.check().unwrap();
+    // The turns may have been one manager's: both are back before anything is told by their answers.
+    for locks in &managers {
+        drop(locks.mutex("again").wait(LIMIT).lock().await.unwrap());
+    }
     let busy = managers[1].mutex("held").try_lock().await.unwrap_err();
     assert_eq!(busy.kind(), ErrorKind::Busy, "the hold is there still: {busy}");
-    // The holder's own connection is back, too: a release that can't be sent says so.
-    drop(managers[0].mutex("again").wait(LIMIT).lock().await.unwrap());
     guard.release().await.unwrap();
     turns.done.fetch_add(3_000, SeqCst);
     turns.tasks.join_all().await;

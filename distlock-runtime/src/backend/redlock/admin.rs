@@ -122,7 +122,8 @@ fn each_is_another(nodes: impl Iterator<Item = (String, String)>) -> Result<(), 
             return Err(BackendError::refused(
                 BackendErrorKind::Config,
                 format!(
-                    "the redlock nodes {other} and {address} are one server: each must be a server of its own, since one                      server is one vote"
+                    "the redlock nodes {other} and {address} are one server, which is one vote: name servers that have nothing in \
+                     common"
                 ),
             ));
         }

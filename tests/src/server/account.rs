@@ -65,8 +65,18 @@ pub(super) fn children(parent: u32) -> Vec<u32> {
     pids.filter(|pid| parent_of(*pid) == Some(parent)).collect()
 }
 
+/// Whether a process does nothing any more. Nobody may have asked for its end yet: an orphan's is for the first process to ask, and
+/// in containers that is often one that never does.
+pub(super) fn has_ended(pid: u32) -> bool {
+    stat(pid, 0).is_none_or(|state| state == "Z")
+}
+
 fn parent_of(pid: u32) -> Option<u32> {
+    stat(pid, 1)?.parse().ok()
+}
+
+/// Behind the name, which may hold blanks and brackets: state, parent.
+fn stat(pid: u32, place: usize) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Behind the name, which may hold blanks and brackets: state, parent.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    stat.rsplit_once(')')?.1.split_whitespace().nth(place).map(str::to_owned)
 }

@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 ///
 /// # Errors
 /// When it is missing; the message names the `package` that has it.
-pub(crate) fn find_program(name: &str, package: &str) -> anyhow::Result<PathBuf> {
+pub fn find_program(name: &str, package: &str) -> anyhow::Result<PathBuf> {
     match search_path(name) {
         Some(path) => Ok(path),
         None => bail!(

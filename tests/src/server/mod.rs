@@ -54,6 +54,7 @@ mod zookeeper_shared;
 
 pub use self::{
     admin::Monitor,
+    child::find_program,
     cluster::ClusterGroup,
     etcd::{EtcdCluster, EtcdSetup},
     network::{Host, Network},

@@ -183,8 +183,20 @@ impl PostgresServer {
             let _ = child::signal(*worker, Signal::KILL);
         }
         wait::until_blocking("the server's processes to end", START_LIMIT, || {
-            workers.iter().all(|pid| !Path::new(&format!("/proc/{pid}")).exists()).then_some(())
-        })
+            workers.iter().all(|pid| account::has_ended(*pid)).then_some(())
+        })?;
+        self.remove_shared_memory();
+        Ok(())
+    }
+
+    /// What a server that is killed leaves to the kernel until it is told; one that ends by itself gives it back.
+    fn remove_shared_memory(&self) {
+        let file = fs::read_to_string(data(self.folder.path()).join("postmaster.pid")).unwrap_or_default();
+        // Its seventh line is the segment's key and number.
+        if let Some(number) = file.lines().nth(6).and_then(|line| line.split_whitespace().nth(1)) {
+            // It costs a few bytes if that fails: no test depends on it.
+            let _ = Command::new("ipcrm").args(["-m", number]).stderr(Stdio::null()).status();
+        }
     }
 
     /// Starts again on the same port and data, after a SIGKILL if it still runs.
@@ -323,6 +335,8 @@ pub(super) fn settings(port: u16) -> Vec<String> {
         "shared_buffers=16MB",
         "max_wal_size=128MB",
         "logging_collector=off",
+        // In the data folder, which goes with the test, also when the server was killed.
+        "dynamic_shared_memory_type=mmap",
     ];
     settings.iter().flat_map(|setting| ["-c".to_owned(), (*setting).to_owned()]).collect()
 }
@@ -342,4 +356,23 @@ pub(super) fn log_tail(folder: &Path) -> String {
     let log = fs::read_to_string(folder.join("server.log")).unwrap_or_default();
     let lines: Vec<&str> = log.lines().collect();
     lines[lines.len().saturating_sub(20)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_killed_leaves_no_shared_memory() {
+        let server = PostgresServer::start(PostgresOptions::new()).unwrap();
+        let file = fs::read_to_string(data(server.folder.path()).join("postmaster.pid")).unwrap();
+        let number = file.lines().nth(6).and_then(|line| line.split_whitespace().nth(1)).unwrap().to_owned();
+        let there = || {
+            let all = fs::read_to_string("/proc/sysvipc/shm").unwrap();
+            all.lines().any(|line| line.split_whitespace().nth(1) == Some(&*number))
+        };
+        assert!(there());
+        drop(server);
+        assert!(!there());
+    }
 }

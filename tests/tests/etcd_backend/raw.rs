@@ -3,7 +3,7 @@
 use std::{process::Stdio, time::Duration};
 
 use distlock_runtime::LockKey;
-use distlock_tests::server::{EtcdCluster, EtcdSetup};
+use distlock_tests::server::{EtcdCluster, EtcdSetup, find_program};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::{Child, Command},
@@ -13,7 +13,7 @@ use super::tools::{eventually, manager};
 
 /// Holds the lock until it is killed, and says its name as soon as it does.
 fn etcdctl(cluster: &EtcdCluster, name: &str) -> Child {
-    Command::new("etcdctl")
+    Command::new(find_program("etcdctl", "etcd-client").unwrap())
         .env("ETCDCTL_API", "3")
         .args(["--endpoints", &cluster.address(0).to_string(), "lock", "--ttl", "5", name])
         .stdout(Stdio::piped())

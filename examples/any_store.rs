@@ -172,7 +172,11 @@ async fn ask_for(what: Capability, locks: &LockManager, url: &str, job: &str) ->
                 return Err(LockError::new(ErrorKind::ConcurrentModification, "idempotent"));
             }
         }
-        _ => {}
+        // One that a later version has.
+        _ => {
+            return Err(LockError::new(ErrorKind::Unsupported, "ask")
+                .detail(format!("this program doesn't know {what}")));
+        }
     }
     Ok(())
 }

@@ -8,6 +8,9 @@
 //! * **The host's clock.** Leases end by `CLOCK_BOOTTIME`, which all processes of a host share and nobody can set. It begins anew with
 //!   the machine, so a state from before the last boot has no holders any more.
 //!
+//! After a power loss a file may be empty, on file systems that give it its new name before its contents are written. That can't be told from
+//! damage, so it is an error until somebody removes the file: syncing each step would make that rare, and each step a hundred times slower.
+//!
 //! What it can't do, it says: others than exclusive locks, queues, records ([`FileStore::PROMISES`]). It needs a file system of this
 //! host (over NFS, hosts don't share the clock) on Linux, which tells one boot from another.
 

@@ -33,10 +33,10 @@ fn the_operators_learn_of_every_error_code() {
     }
 }
 
-/// The others are for the programmer alone, or belong to stores that aren't there yet.
+/// The others are for the programmer alone.
 fn is_for_operators(kind: ErrorKind) -> bool {
     use ErrorKind::*;
-    !matches!(kind, ConcurrentModification | Deadlock | Quorum | Unsupported)
+    !matches!(kind, ConcurrentModification | Deadlock | Unsupported)
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::row;
 pub(crate) const HELP: &str = "\
 usage: scripts/bench [--quick] [--only G1,G2] [--json FILE]
 
-  --quick       fewer and shorter rounds: under a minute, noisier
+  --quick       fewer and shorter rounds: two minutes, noisier
   --only ROWS   some rows of the table: G1 G2 G3 G4 G5 G7 G8 G9
   --json FILE   also writes every figure of every run
 ";

@@ -12,17 +12,16 @@ use distlock_runtime::{
     },
     testkit::conformance::Store,
 };
-use distlock_tests::server::{self, ClusterGroup};
+use distlock_tests::server::SharedRedis;
 
-/// Small: the machine is shared with other tests, and nothing fails over here.
-struct Group(ClusterGroup);
+/// Two primaries, which all cases share: nothing fails over here.
+struct Group(SharedRedis);
 
 impl Group {
     fn start() -> Self {
         let more =
             "+cluster|slots +cluster|info +asking +spublish +ssubscribe +sunsubscribe &distlock!{*}!c:*";
-        let options = server::RedisOptions::new().user(least_privilege::user(more));
-        Self(ClusterGroup::start_with(2, 0, options))
+        Self(SharedRedis::cluster(least_privilege::user(more)).unwrap())
     }
 
     fn name(key: &LockKey) -> String {
@@ -30,14 +29,13 @@ impl Group {
     }
 
     async fn admin(&self, key: &LockKey) -> redis::aio::MultiplexedConnection {
-        let server = self.0.server_of(&Self::name(key), None).unwrap();
-        self.0.servers()[server].admin().await.unwrap()
+        self.0.admin_of(&Self::name(key)).await.unwrap()
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        self.0.servers().iter().for_each(least_privilege::check);
+        (0..self.0.count()).for_each(|server| least_privilege::check(async || self.0.admin(server).await));
     }
 }
 

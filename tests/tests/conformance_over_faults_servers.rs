@@ -13,7 +13,7 @@ use distlock::{
     testkit::conformance::{OverFaults, Store, Trouble, check_all},
 };
 use distlock_tests::server::{
-    EtcdCluster, EtcdSetup, RedisOptions as ServerOptions, RedisServer, SharedPostgres, shared_zookeeper,
+    RedisOptions as ServerOptions, RedisServer, SharedPostgres, shared_etcd, shared_zookeeper,
 };
 
 /// Gives handles to a store by their labels.
@@ -48,17 +48,13 @@ fn redis_gets_over_what_is_lost() {
     });
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn etcd_gets_over_what_is_lost() {
-    let server = EtcdCluster::start(EtcdSetup::new(1)).await.unwrap();
-    let url = server.url();
-    let run = move || {
-        gets_over_what_is_lost(move |label| {
-            let options = EtcdOptions::from_url(&url).unwrap().label(label);
-            EtcdBackend::open(&options, Clock::System).unwrap()
-        });
-    };
-    tokio::task::spawn_blocking(run).await.unwrap();
+#[test]
+fn etcd_gets_over_what_is_lost() {
+    let url = shared_etcd().unwrap();
+    gets_over_what_is_lost(move |label| {
+        let options = EtcdOptions::from_url(&url).unwrap().namespace("over-faults").label(label);
+        EtcdBackend::open(&options, Clock::System).unwrap()
+    });
 }
 
 #[test]

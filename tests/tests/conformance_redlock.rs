@@ -2,7 +2,7 @@
 
 mod least_privilege;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use distlock_runtime::{
     Clock, LockKey,
@@ -13,30 +13,29 @@ use distlock_runtime::{
     },
     testkit::conformance::Store,
 };
-use distlock_tests::server::{self, RedisServer};
+use distlock_tests::server::SharedRedis;
 
-struct Redlock([RedisServer; 3]);
+/// Three servers, which all cases share.
+struct Redlock(SharedRedis);
 
 impl Redlock {
     fn start() -> Self {
-        let options = server::RedisOptions::new().user(least_privilege::user(""));
-        Self(std::array::from_fn(|_| RedisServer::start(options.clone()).unwrap()))
+        Self(SharedRedis::redlock(least_privilege::user("")).unwrap())
     }
 }
 
 impl Drop for Redlock {
     fn drop(&mut self) {
-        self.0.iter().for_each(least_privilege::check);
+        (0..self.0.count()).for_each(|server| least_privilege::check(async || self.0.admin(server).await));
     }
 }
 
 #[async_trait::async_trait]
 impl Store for Redlock {
     async fn backend(&self, label: &str) -> Arc<dyn Backend> {
-        let url = |node: &RedisServer| node.url_with("locks", "secret", 0);
-        let nodes = self.0.iter().map(|node| RedisOptions::from_url(&url(node)).unwrap().label(label));
         // The machine is shared with other tests.
-        let options = RedlockOptions::new(nodes).node_timeout(std::time::Duration::from_secs(1));
+        let options = RedlockOptions::from_url(&self.0.url_as("locks:secret@", "")).unwrap();
+        let options = options.or_label(label).node_timeout(Duration::from_secs(1));
         RedlockBackend::open(&options, Clock::System).unwrap()
     }
 
@@ -49,10 +48,10 @@ impl Store for Redlock {
     }
 
     async fn put_foreign_value(&self, key: &LockKey) -> bool {
-        for node in &self.0 {
+        for node in 0..self.0.count() {
             let mut push = redis::cmd("RPUSH");
             let name = format!("{}:{key}", RedisOptions::DEFAULT_NAMESPACE);
-            push.arg(name).arg("theirs").exec_async(&mut node.admin().await.unwrap()).await.unwrap();
+            push.arg(name).arg("theirs").exec_async(&mut self.0.admin(node).await.unwrap()).await.unwrap();
         }
         true
     }
@@ -60,7 +59,7 @@ impl Store for Redlock {
     async fn foreign_value(&self, key: &LockKey) -> Option<Vec<u8>> {
         let mut dump = redis::cmd("DUMP");
         let name = format!("{}:{key}", RedisOptions::DEFAULT_NAMESPACE);
-        dump.arg(name).query_async(&mut self.0[0].admin().await.unwrap()).await.unwrap()
+        dump.arg(name).query_async(&mut self.0.admin(0).await.unwrap()).await.unwrap()
     }
 }
 

@@ -19,7 +19,7 @@ impl Restricted {
 
 impl Drop for Restricted {
     fn drop(&mut self) {
-        least_privilege::check(self.0.server());
+        least_privilege::check(async || self.0.server().admin().await);
     }
 }
 

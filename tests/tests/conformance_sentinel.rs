@@ -12,20 +12,14 @@ use distlock_runtime::{
     },
     testkit::conformance::Store,
 };
-use distlock_tests::server::{self, SentinelGroup};
+use distlock_tests::server::SharedRedis;
 
-/// Small: the machine is shared with other tests, and nothing fails over here.
-struct Group(SentinelGroup);
+/// A primary and its replica, which all cases share: nothing fails over here.
+struct Group(SharedRedis);
 
 impl Group {
     fn start() -> Self {
-        let user = least_privilege::user("+role +wait");
-        Self(SentinelGroup::start_with(
-            1,
-            1,
-            server::RedisOptions::new().user(user),
-            server::RedisOptions::new(),
-        ))
+        Self(SharedRedis::sentinel(least_privilege::user("+role +wait")).unwrap())
     }
 
     fn name(key: &LockKey) -> String {
@@ -33,13 +27,13 @@ impl Group {
     }
 
     async fn admin(&self) -> redis::aio::MultiplexedConnection {
-        self.0.servers()[0].admin().await.unwrap()
+        self.0.admin(0).await.unwrap()
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        least_privilege::check(&self.0.servers()[0]);
+        least_privilege::check(async || self.0.admin(0).await);
     }
 }
 
@@ -47,8 +41,7 @@ impl Drop for Group {
 impl Store for Group {
     /// With all that is asked of replicas, so that every operation goes that way.
     async fn backend(&self, label: &str) -> Arc<dyn Backend> {
-        let url = self.0.url("min_replicas=1&replica_timeout=1s&strict_failover=on");
-        let url = url.replacen("://", "://locks:secret@", 1);
+        let url = self.0.url_as("locks:secret@", "min_replicas=1&replica_timeout=1s&strict_failover=on");
         let options = RedisOptions::from_url(&url).unwrap().label(label);
         RedisBackend::open(&options, Clock::System).unwrap()
     }

@@ -23,13 +23,7 @@ impl RedisServer {
     /// # Errors
     /// When the server doesn't answer within 5 s.
     pub async fn admin(&self) -> anyhow::Result<MultiplexedConnection> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(ANSWER_LIMIT))
-            .set_response_timeout(Some(ANSWER_LIMIT));
-        self.admin_client()?
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-            .context("connect as admin")
+        connect(&self.admin_client()?).await
     }
 
     /// Whether it follows another server. A server that changes its role drops its connections, this question's too.
@@ -157,6 +151,13 @@ impl RedisServer {
         let info: String = redis::cmd("INFO").arg("keyspace").query_async(&mut self.admin().await?).await?;
         Ok(info.lines().filter_map(|line| line.strip_prefix("db")?.split_once(':')?.0.parse().ok()).collect())
     }
+}
+
+pub(super) async fn connect(client: &redis::Client) -> anyhow::Result<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(ANSWER_LIMIT))
+        .set_response_timeout(Some(ANSWER_LIMIT));
+    client.get_multiplexed_async_connection_with_config(&config).await.context("connect as admin")
 }
 
 /// A running `MONITOR`; ends when dropped.

@@ -100,6 +100,16 @@ impl ClusterGroup {
         Ok(group)
     }
 
+    /// From now on a server has to be silent for a minute before another takes its place: for those who want no failover.
+    ///
+    /// # Errors
+    /// When a server doesn't answer.
+    pub fn be_patient(&self) -> anyhow::Result<()> {
+        let mut set = redis::cmd("CONFIG");
+        set.arg("SET").arg("cluster-node-timeout").arg(60_000);
+        self.servers.iter().try_for_each(|server| ask_one::<String>(server, &set).map(drop))
+    }
+
     /// The servers: primaries first, as it was at the start.
     pub fn servers(&self) -> &[RedisServer] {
         &self.servers

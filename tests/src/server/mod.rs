@@ -1,4 +1,4 @@
-//! Real servers on free loopback ports, one for each test: a Redis is up in about 15 ms.
+//! Real servers on free loopback ports, one for each test: a Redis is up in about 15 ms. Those that take seconds are shared.
 //!
 //! ```no_run
 //! # async fn demo() -> anyhow::Result<()> {
@@ -16,14 +16,15 @@
 //! * `options` - what it is started with
 //! * `redlock` - several independent servers
 //! * `sentinel` - a primary with replicas and Sentinels
-//! * `zookeeper`, `zookeeper_shared` - one server, three that vote, and one for all who only use it
+//! * `zookeeper` - one server, and three that vote
 //! * `clock` - a wall clock that can be moved
 //! * `cluster` - primaries that share the slots, with replicas
 //! * `etcd` - an etcd cluster
 //! * `admin` - looking into it: keys, clients, command counts, MONITOR
 //! * `tls` - a throw-away certificate authority
-//! * `postgres`, `postgres_shared`, `pgbouncer` - a Postgres of one test, one for all tests of a run, and a pooler in front
+//! * `postgres`, `pgbouncer` - a Postgres of one test, and a pooler in front
 //! * `postgres_standby` - a second Postgres that follows the first, and may take over
+//! * `shared` - servers for all tests of a run that only use them
 //! * `account` - programs that refuse to run as root
 //! * `link` - a way between two servers on which nothing may pass
 //! * `network` - hosts with a network of their own, which can be parted
@@ -43,14 +44,13 @@ mod options;
 mod pgbouncer;
 mod port;
 mod postgres;
-mod postgres_shared;
 mod postgres_standby;
 mod redis;
 mod redlock;
 mod sentinel;
+mod shared;
 mod tls;
 mod zookeeper;
-mod zookeeper_shared;
 
 pub use self::{
     admin::Monitor,
@@ -62,11 +62,10 @@ pub use self::{
     pgbouncer::PgBouncer,
     port::PortLease,
     postgres::{PostgresOptions, PostgresServer, client as postgres_client},
-    postgres_shared::SharedPostgres,
     redis::RedisServer,
     redlock::RedlockNodes,
     sentinel::{GROUP, SentinelGroup},
+    shared::{SharedPostgres, SharedRedis, keep, shared_etcd, shared_zookeeper},
     tls::{TestCa, TlsFiles},
     zookeeper::{TICK, ZooKeeperEnsemble, ZooKeeperServer},
-    zookeeper_shared::shared_zookeeper,
 };

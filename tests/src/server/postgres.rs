@@ -325,7 +325,7 @@ pub(super) fn make_cluster(folder: &Path) -> anyhow::Result<()> {
 }
 
 /// What every server is started with.
-pub(super) fn settings(port: u16) -> Vec<String> {
+fn settings(port: u16) -> Vec<String> {
     let port = format!("port={port}");
     let settings = [
         "listen_addresses=127.0.0.1",

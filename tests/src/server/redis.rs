@@ -176,8 +176,13 @@ impl RedisServer {
         self.launch()
     }
 
+    /// URL for the harness's own questions.
+    pub(super) fn admin_url(&self) -> String {
+        self.url_with(ADMIN, &self.admin_password, 0)
+    }
+
     pub(super) fn admin_client(&self) -> anyhow::Result<redis::Client> {
-        let url = self.url_with(ADMIN, &self.admin_password, 0);
+        let url = self.admin_url();
         let Some(files) = &self.tls else {
             return redis::Client::open(url).context("open the admin client");
         };

@@ -132,6 +132,16 @@ impl SentinelGroup {
         format!("redis+sentinel://{secret}{}/{GROUP}?{parameters}", places.join(","))
     }
 
+    /// From now on the primary has to be silent for a minute before it is replaced: for those who want no failover.
+    ///
+    /// # Errors
+    /// When a Sentinel doesn't answer.
+    pub fn be_patient(&self) -> anyhow::Result<()> {
+        let mut set = redis::cmd("SENTINEL");
+        set.arg("SET").arg(GROUP).arg("down-after-milliseconds").arg(60_000);
+        self.sentinels.iter().try_for_each(|sentinel| ask_one::<String>(sentinel, &set).map(drop))
+    }
+
     /// From now on a primary that was replaced as planned, or comes back, goes on as one for 8 s, as it does by default.
     pub fn leave_old_primaries(&self) {
         self.sentinels.iter().for_each(|sentinel| set_pace(sentinel, &["publish-period", "2000"]));

@@ -292,7 +292,7 @@ impl ZooKeeperEnsemble {
 }
 
 /// Whether a server at this address serves clients.
-pub(super) fn serves(address: SocketAddr) -> bool {
+fn serves(address: SocketAddr) -> bool {
     ask(address, "mntr").is_ok_and(|text| text.contains("zk_server_state"))
 }
 
@@ -306,7 +306,7 @@ fn ask(address: SocketAddr, word: &str) -> anyhow::Result<String> {
     Ok(text)
 }
 
-pub(super) fn settings(clients: SocketAddr, data: &Path) -> String {
+fn settings(clients: SocketAddr, data: &Path) -> String {
     format!(
         "tickTime={}\ndataDir={}\nclientPort={}\nclientPortAddress={}\nmaxClientCnxns=0\nminSessionTimeout=200\n\
          maxSessionTimeout=100000000\nadmin.enableServer=false\n4lw.commands.whitelist=*\n",
@@ -318,7 +318,7 @@ pub(super) fn settings(clients: SocketAddr, data: &Path) -> String {
 }
 
 /// Small and soon up; nothing is forced to disk, for no test cuts the power.
-pub(super) fn arguments(command: &mut Command, config: &Path) -> anyhow::Result<()> {
+fn arguments(command: &mut Command, config: &Path) -> anyhow::Result<()> {
     let jars = env::var("DISTLOCK_ZOOKEEPER_CLASSPATH")
         .unwrap_or_else(|_| format!("{JARS}/zookeeper.jar:{JARS}/slf4j-nop.jar"));
     if env::var_os("DISTLOCK_ZOOKEEPER_CLASSPATH").is_none()
@@ -340,6 +340,6 @@ pub(super) fn arguments(command: &mut Command, config: &Path) -> anyhow::Result<
     Ok(())
 }
 
-pub(super) fn java() -> anyhow::Result<PathBuf> {
+fn java() -> anyhow::Result<PathBuf> {
     child::find_program("java", "default-jre-headless")
 }

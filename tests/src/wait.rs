@@ -51,6 +51,17 @@ pub async fn until<T>(
     }
 }
 
+/// Waits until a lease of which so much is left has been renewed from here on.
+///
+/// # Errors
+/// When it hasn't within `limit`, as one that is lost never is.
+pub async fn renewal(limit: Duration, left: impl Fn() -> Duration) -> anyhow::Result<()> {
+    let end = Deadline::after(left());
+    // More than what lies between two looks at a clock.
+    let longer = async || (left() > end.remaining() + 10 * STEP).then_some(());
+    until("a renewal", limit, longer).await
+}
+
 /// [`until`] for code without a runtime; blocks the thread.
 ///
 /// # Errors
@@ -85,6 +96,15 @@ mod tests {
             (looks == 3).then_some(looks)
         });
         assert_eq!(found.await.unwrap(), 3);
+    }
+
+    #[tokio::test]
+    async fn sees_a_renewal_and_nothing_else() {
+        let long = Deadline::after(Duration::from_secs(60));
+        let error = renewal(Duration::from_millis(50), || long.remaining()).await.unwrap_err();
+        assert!(error.to_string().contains("a renewal"), "{error}");
+        renewal(Duration::from_secs(5), || Duration::from_secs(1)).await.unwrap();
+        renewal(Duration::from_millis(50), || Duration::ZERO).await.unwrap_err();
     }
 
     #[tokio::test]

@@ -9,14 +9,14 @@ use std::{
 };
 
 use distlock::{ErrorKind, Fault, Promise};
-use distlock_tests::{load::work, server::ClusterGroup};
+use distlock_tests::{load::work, server::ClusterGroup, wait::renewal};
 
-use super::{SECOND, contest::Contest, manager, now, spread::channels, until};
+use super::{LIMIT, SECOND, contest::Contest, manager, now, spread::channels, told_busy, until};
 
 /// A lock that its replica has outlives its primary, and work goes on by itself on all servers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_a_replicated_lock_outlives_its_primary_under_load() {
-    const TTL: Duration = Duration::from_secs(9);
+    const TTL: Duration = Duration::from_secs(30);
     let group = ClusterGroup::start();
     let (locks, rival) = (manager(&group, "").await, manager(&group, "").await);
     let stop = Arc::new(AtomicBool::new(false));
@@ -38,16 +38,14 @@ async fn fault_a_replicated_lock_outlives_its_primary_under_load() {
     assert_eq!(confirmed, (1,));
 
     group.servers()[0].kill().unwrap();
-    let killed = now();
     group.failed_over(0).await;
     let before: Vec<u64> = done.iter().map(|done| done.load(Ordering::Acquire)).collect();
     until("work goes on everywhere", async || {
         done.iter().zip(&before).all(|(done, before)| done.load(Ordering::Acquire) > before + 30)
     })
     .await;
-    until("the lease would have lapsed without a renewal", async || now() - killed > TTL + SECOND).await;
-    guard.check().unwrap();
-    assert_eq!(rival.mutex(name.as_str()).try_lock().await.unwrap_err().kind(), ErrorKind::Busy);
+    renewal(LIMIT, || guard.remaining()).await.unwrap();
+    told_busy(&rival, &name).await;
     let token = guard.fencing_token();
     guard.release().await.unwrap();
     assert!(rival.mutex(name.as_str()).lock().await.unwrap().fencing_token() > token);
@@ -105,7 +103,10 @@ async fn fault_a_failover_behind_a_cut_stream_lets_two_hold_a_lock_and_the_later
     let lost = tokio::time::timeout(TTL, first.lost()).await.unwrap();
     assert_eq!(lost.kind(), ErrorKind::Lost);
     let took = now() - granted;
-    assert!(took < TTL.mul_f64(1.1 / 3.0) + failover + SECOND, "{took:?}, of which {failover:?} failover");
+    assert!(
+        took < TTL.mul_f64(1.1 / 3.0) + failover + 5 * SECOND,
+        "{took:?}, of which {failover:?} failover"
+    );
     second.check().unwrap();
 }
 
@@ -115,15 +116,15 @@ async fn fault_a_primary_that_stops_is_left_and_may_come_back() {
     let group = ClusterGroup::start();
     let locks = manager(&group, "").await;
     let (name, neighbour) = (group.name_at(0), group.name_at(1));
-    let guard = locks.mutex(name.as_str()).ttl(12 * SECOND).lock().await.unwrap();
-    let beside = locks.mutex(neighbour.as_str()).ttl(12 * SECOND).lock().await.unwrap();
+    let guard = locks.mutex(name.as_str()).ttl(40 * SECOND).lock().await.unwrap();
+    let beside = locks.mutex(neighbour.as_str()).ttl(40 * SECOND).lock().await.unwrap();
     group.replicated(0).await;
     group.servers()[0].pause().unwrap();
     group.failed_over(0).await;
     // Whoever had asked the silent server is told when it is replaced, and asks the other.
     let failed_over = now();
     let other = locks.mutex(format!("{name}:2")).wait(20 * SECOND).lock().await;
-    assert!(now() - failed_over < 5 * SECOND, "{:?}", now() - failed_over);
+    assert!(now() - failed_over < 10 * SECOND, "{:?}", now() - failed_over);
     guard.check().unwrap();
     group.servers()[0].resume().unwrap();
     until("the old primary follows the new one", async || {
@@ -133,7 +134,7 @@ async fn fault_a_primary_that_stops_is_left_and_may_come_back() {
     other.unwrap().release().await.unwrap();
     beside.release().await.unwrap();
     guard.release().await.unwrap();
-    drop(locks.mutex(name.as_str()).wait(10 * SECOND).lock().await.unwrap());
+    drop(locks.mutex(name.as_str()).wait(LIMIT).lock().await.unwrap());
 }
 
 /// A planned failover loses nothing, and nobody notices much.
@@ -142,21 +143,20 @@ async fn fault_a_planned_failover_is_followed() {
     let group = ClusterGroup::start();
     let locks = manager(&group, "").await;
     let name = group.name_at(0);
-    let guard = locks.mutex(name.as_str()).ttl(3 * SECOND).lock().await.unwrap();
+    let guard = locks.mutex(name.as_str()).ttl(20 * SECOND).lock().await.unwrap();
     let mut failover = redis::cmd("CLUSTER");
     failover.arg("FAILOVER");
     failover.exec_async(&mut group.servers()[3].admin().await.unwrap()).await.unwrap();
     assert_eq!(group.failed_over(0).await, 3);
     let start = now();
-    let other = locks.mutex(format!("{name}:2")).wait(5 * SECOND).lock().await.unwrap();
-    assert!(now() - start < 2 * SECOND, "{:?}", now() - start);
-    until("the lease would have lapsed without a renewal", async || now() - start > 4 * SECOND).await;
-    guard.check().unwrap();
+    let other = locks.mutex(format!("{name}:2")).wait(20 * SECOND).lock().await.unwrap();
+    assert!(now() - start < 5 * SECOND, "{:?}", now() - start);
+    renewal(LIMIT, || guard.remaining()).await.unwrap();
 
     // Waiters are told by the new primary from now on.
     let heard = &group.servers()[3];
     until("the manager listens there", async || channels(heard).await == 1).await;
-    let waiting = tokio::spawn(locks.mutex(name.as_str()).fair().wait(10 * SECOND).lock());
+    let waiting = tokio::spawn(locks.mutex(name.as_str()).fair().wait(LIMIT).lock());
     until("somebody waits", async || locks.inspect(name.as_str()).await.unwrap().waiters == 1).await;
     guard.release().await.unwrap();
     waiting.await.unwrap().unwrap().release().await.unwrap();
@@ -167,7 +167,7 @@ async fn fault_a_planned_failover_is_followed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_a_grant_without_its_replica_is_given_back() {
     let group = ClusterGroup::start();
-    let locks = manager(&group, "min_replicas=1&replica_timeout=100ms").await;
+    let locks = manager(&group, "min_replicas=1&replica_timeout=1s").await;
     let (name, neighbour) = (group.name_at(0), group.name_at(1));
     drop(locks.mutex(name.as_str()).lock().await.unwrap());
     group.cut_replication(0).await;

@@ -46,3 +46,15 @@ fn now() -> Moment {
 async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
     wait::until(what, LIMIT, async || so().await.then_some(())).await.unwrap();
 }
+
+/// Waits until this manager is told that the lock is held: after a failover it may have to find its server again first.
+///
+/// # Panics
+/// When it is granted.
+async fn told_busy(locks: &LockManager, name: &str) {
+    until("to be told that it is held", async || match locks.mutex(name).try_lock().await {
+        Ok(_) => panic!("{name} is held twice"),
+        Err(error) => error.is_busy(),
+    })
+    .await;
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::ErrorKind;
 use distlock_tests::{
     server::{ClusterGroup, RedisServer},
-    wait::Deadline,
+    wait::{Deadline, renewal},
 };
 
 use super::{LIMIT, SECOND, contest::Contest, manager, now, until};
@@ -52,7 +52,7 @@ async fn procs_slots_that_move_under_load_let_nobody_overlap() {
 /// While its slot is on its way a lock is kept, wherever its keys are; others of the slot wait until it has arrived.
 #[tokio::test]
 async fn fault_a_lock_is_kept_while_its_slot_is_on_its_way() {
-    const TTL: Duration = Duration::from_millis(1_500);
+    const TTL: Duration = Duration::from_secs(6);
     let group = ClusterGroup::start_with(2, 0, Default::default());
     let (locks, other) = (manager(&group, "").await, manager(&group, "").await);
     let name = group.name_at(0);
@@ -69,9 +69,7 @@ async fn fault_a_lock_is_kept_while_its_slot_is_on_its_way() {
         if step != "all keys are still there" {
             assert!(group.migrate_keys(slot, from, to, 2).await.unwrap() > 0, "{step}");
         }
-        let start = now();
-        until(step, async || now() - start > TTL + SECOND / 2).await;
-        assert!(guards.is_valid() && reader.is_valid(), "{step}");
+        renewal(LIMIT, || guards.remaining().min(reader.remaining())).await.expect(step);
     }
     // Nothing is applied by halves meanwhile: a single try is told that the store can't say.
     let error = other.mutex(format!("{name}:new")).try_lock().await.unwrap_err();
@@ -94,9 +92,9 @@ async fn fault_permits_are_counted_right_when_their_slot_moves() {
     let group = ClusterGroup::start_with(2, 0, Default::default());
     let (locks, other) = (manager(&group, "").await, manager(&group, "").await);
     let name = group.name_at(0);
-    let semaphore = || locks.semaphore(name.as_str(), 3).ttl(10 * SECOND).wait(LIMIT);
+    let semaphore = || locks.semaphore(name.as_str(), 3).ttl(LIMIT).wait(LIMIT);
     let (first, second) = (semaphore().acquire().await.unwrap(), semaphore().acquire().await.unwrap());
-    let pair = tokio::spawn(other.semaphore(name.as_str(), 3).ttl(10 * SECOND).wait(LIMIT).acquire_many(2));
+    let pair = tokio::spawn(other.semaphore(name.as_str(), 3).ttl(LIMIT).wait(LIMIT).acquire_many(2));
     until("somebody waits for two", async || locks.inspect(name.as_str()).await.unwrap().waiters == 1).await;
 
     let slot = group.slot_of(0, &format!("distlock:{name}")).unwrap();
@@ -128,7 +126,7 @@ async fn fault_waiters_move_along_with_their_slot() {
     held.release().await.unwrap();
     let released = now();
     waiting.await.unwrap().unwrap().release().await.unwrap();
-    assert!(now() - released < 3 * SECOND, "{:?}", now() - released);
+    assert!(now() - released < 10 * SECOND, "{:?}", now() - released);
 
     let held = locks.mutex(name.as_str()).lock().await.unwrap();
     let waiting = tokio::spawn(other.mutex(name.as_str()).wait(LIMIT).lock());

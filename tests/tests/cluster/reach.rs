@@ -48,7 +48,7 @@ async fn fault_a_failover_is_followed_over_tls() {
     let (ca, cert, key) = (files.ca.display(), files.client_cert.display(), files.client_key.display());
     let locks = manager(&group, &format!("tls=on&ca={ca}&cert={cert}&key={key}")).await;
     let name = group.name_at(0);
-    let guard = locks.mutex(name.as_str()).ttl(9 * SECOND).lock().await.unwrap();
+    let guard = locks.mutex(name.as_str()).ttl(40 * SECOND).lock().await.unwrap();
     group.replicated(0).await;
     group.servers()[0].kill().unwrap();
     group.failed_over(0).await;

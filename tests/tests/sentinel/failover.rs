@@ -12,14 +12,15 @@ use distlock::{ErrorKind, Fault, Promise};
 use distlock_tests::{
     load::work,
     server::{GROUP, SentinelGroup},
+    wait::renewal,
 };
 
-use super::{SECOND, manager, now, until};
+use super::{LIMIT, SECOND, manager, now, told_busy, until};
 
 /// A lock that replicas have outlives its primary, and work goes on by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_a_replicated_lock_outlives_its_primary_under_load() {
-    const TTL: Duration = Duration::from_secs(10);
+    const TTL: Duration = Duration::from_secs(30);
     let group = SentinelGroup::start();
     let (locks, rival) = (manager(&group, "").await, manager(&group, "").await);
     let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
@@ -35,13 +36,11 @@ async fn fault_a_replicated_lock_outlives_its_primary_under_load() {
     group.replicated("distlock:order:1").await;
 
     group.servers()[0].kill().unwrap();
-    let killed = now();
     group.failed_over().await;
     let before = done.load(Ordering::Acquire);
     until("work goes on", async || done.load(Ordering::Acquire) > before + 50).await;
-    until("the lease would have lapsed without a renewal", async || now() - killed > TTL + SECOND).await;
-    guard.check().unwrap();
-    assert_eq!(rival.mutex("order:1").try_lock().await.unwrap_err().kind(), ErrorKind::Busy);
+    renewal(LIMIT, || guard.remaining()).await.unwrap();
+    told_busy(&rival, "order:1").await;
     let token = guard.fencing_token();
     guard.release().await.unwrap();
     assert!(rival.mutex("order:1").lock().await.unwrap().fencing_token() > token);
@@ -89,7 +88,10 @@ async fn fault_a_failover_behind_a_cut_stream_lets_two_hold_a_lock_and_the_later
     let lost = tokio::time::timeout(TTL, first.lost()).await.unwrap();
     assert_eq!(lost.kind(), ErrorKind::Lost);
     let took = now() - granted;
-    assert!(took < TTL.mul_f64(1.1 / 3.0) + failover + SECOND, "{took:?}, of which {failover:?} failover");
+    assert!(
+        took < TTL.mul_f64(1.1 / 3.0) + failover + 5 * SECOND,
+        "{took:?}, of which {failover:?} failover"
+    );
     second.check().unwrap();
     drop(second);
     let third = locks.mutex("order:1").wait(30 * SECOND).lock().await.unwrap();
@@ -136,11 +138,11 @@ async fn fault_what_was_given_back_is_given_back_to_the_new_primary_too() {
 async fn fault_a_primary_that_stops_is_left_and_may_come_back() {
     let group = SentinelGroup::start();
     let locks = manager(&group, "").await;
-    let guard = locks.mutex("order:1").ttl(15 * SECOND).lock().await.unwrap();
+    let guard = locks.mutex("order:1").ttl(40 * SECOND).lock().await.unwrap();
     group.replicated("distlock:order:1").await;
     group.servers()[0].pause().unwrap();
     group.failed_over().await;
-    let other = locks.mutex("order:2").ttl(4 * SECOND).wait(20 * SECOND).lock().await.unwrap();
+    let other = locks.mutex("order:2").ttl(40 * SECOND).wait(20 * SECOND).lock().await.unwrap();
     guard.check().unwrap();
     group.servers()[0].resume().unwrap();
     until("the old primary follows the new one", async || {
@@ -158,12 +160,11 @@ async fn fault_a_planned_failover_is_noticed_while_the_old_primary_still_takes_w
     let group = SentinelGroup::start();
     group.leave_old_primaries();
     let locks = manager(&group, "").await;
-    let guard = locks.mutex("order:1").ttl(10 * SECOND).lock().await.unwrap();
+    let guard = locks.mutex("order:1").ttl(30 * SECOND).lock().await.unwrap();
     group.replicated("distlock:order:1").await;
     let mut failover = redis::cmd("SENTINEL");
     failover.arg("FAILOVER").arg(GROUP);
     failover.exec_async(&mut group.sentinels()[0].admin().await.unwrap()).await.unwrap();
-    let started = now();
     let primary = group.failed_over().await;
     let switched = now();
     until("new locks are where the new primary is", async || {
@@ -173,9 +174,8 @@ async fn fault_a_planned_failover_is_noticed_while_the_old_primary_still_takes_w
         exists
     })
     .await;
-    assert!(now() - switched < 5 * SECOND, "{:?}", now() - switched);
-    until("the lease would have lapsed without a renewal", async || now() - started > 12 * SECOND).await;
-    guard.check().unwrap();
+    assert!(now() - switched < 7 * SECOND, "{:?}", now() - switched);
+    renewal(LIMIT, || guard.remaining()).await.unwrap();
     // Confirmed: the new primary has it too.
     guard.release().await.unwrap();
 }
@@ -190,9 +190,10 @@ async fn fault_strict_mode_ends_leases_with_the_primary_that_granted_them() {
     group.replicated("distlock:order:1").await;
     group.replicated("distlock:order:2").await;
     // Through some renewals nothing happens.
-    let brief = strict.mutex("order:3").ttl(SECOND).lock().await.unwrap();
-    let start = now();
-    until("the lease would have lapsed without a renewal", async || now() - start > 2 * SECOND).await;
+    let brief = strict.mutex("order:3").ttl(4 * SECOND).lock().await.unwrap();
+    for _ in 0..2 {
+        renewal(LIMIT, || brief.remaining()).await.unwrap();
+    }
     brief.release().await.unwrap();
     ended.check().unwrap();
     group.servers()[0].kill().unwrap();
@@ -200,10 +201,7 @@ async fn fault_strict_mode_ends_leases_with_the_primary_that_granted_them() {
     let lost = tokio::time::timeout(30 * SECOND, ended.lost()).await.unwrap();
     assert_eq!(lost.kind(), ErrorKind::Lost, "{lost}");
     kept.check().unwrap();
-    // What is granted after it belongs to the new history.
-    drop(ended);
-    let again = strict.mutex("order:1").ttl(3 * SECOND).wait(20 * SECOND).lock().await.unwrap();
-    let start = now();
-    until("the lease would have lapsed without a renewal", async || now() - start > 4 * SECOND).await;
-    again.check().unwrap();
+    // What is granted after it belongs to the new history. Another lock: the first one may stand on the new primary until it lapses.
+    let again = strict.mutex("order:4").ttl(6 * SECOND).wait(20 * SECOND).lock().await.unwrap();
+    renewal(LIMIT, || again.remaining()).await.unwrap();
 }

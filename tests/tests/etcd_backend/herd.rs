@@ -10,14 +10,24 @@ use etcd_client::WatchOptions;
 
 use super::tools::{eventually, key, manager};
 
-/// How many events the server has told those who watch, since its start.
-fn told(cluster: &EtcdCluster) -> u64 {
+/// A number that the server tells of itself.
+fn metric(cluster: &EtcdCluster, name: &str) -> u64 {
     let mut stream = TcpStream::connect(cluster.address(0)).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: etcd\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    let counter = answer.lines().find(|line| line.starts_with("etcd_debugging_mvcc_events_total")).unwrap();
-    counter.split_whitespace().last().unwrap().parse::<f64>().unwrap() as u64
+    let value = answer.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    value.trim().parse::<f64>().unwrap() as u64
+}
+
+/// How many events the server has told those who watch, since its start.
+fn told(cluster: &EtcdCluster) -> u64 {
+    metric(cluster, "etcd_debugging_mvcc_events_total ")
+}
+
+/// How many watch.
+fn watchers(cluster: &EtcdCluster) -> u64 {
+    metric(cluster, "etcd_debugging_mvcc_watcher_total ")
 }
 
 /// 200 tasks of four processes in line: a release is told to two of them at most, each time. The control watches the whole
@@ -42,22 +52,23 @@ async fn a_release_wakes_two_of_200_at_most() {
     }
     let all = async || (managers[0].inspect(&lock).await.unwrap().waiters == 200).then_some(());
     eventually("200 waiters", all).await;
-    // All are watched for once everybody's watch has been made.
-    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    eventually("their watches", async || (watchers(&cluster) == 200).then_some(())).await;
+    let mut client = cluster.client().await.unwrap();
+    let mut last = client.watch("last", None).await.unwrap();
     let mut guard = held;
     for round in 0..5 {
         let before = told(&cluster);
         guard.release().await.unwrap();
         guard = served.recv().await.unwrap();
-        // What is told of the grant, too, is told by now.
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        let woken = told(&cluster) - before;
+        // Events are told in order, so those of the release and of the grant are told before this one is.
+        client.put("last", "", None).await.unwrap();
+        while last.message().await.unwrap().unwrap().events().is_empty() {}
+        let woken = told(&cluster) - before - 1;
         assert!((1..=2).contains(&woken), "round {round}: {woken} were told");
     }
     drop(guard);
     waiting.shutdown().await;
 
-    let mut client = cluster.client().await.unwrap();
     client.put("naive/0", "", None).await.unwrap();
     let mut watches = Vec::new();
     for _ in 0..200 {

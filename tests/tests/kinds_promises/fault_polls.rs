@@ -1,6 +1,11 @@
 //! Acquisitions, upgrades and downgrades that are dropped at any of their polls.
 
-use std::{future::poll_fn, pin::Pin, task::Poll};
+use std::{
+    future::poll_fn,
+    pin::Pin,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    task::Poll,
+};
 
 use distlock_tests::{
     contend::Contender,
@@ -91,12 +96,22 @@ async fn fault_a_future_dropped_at_any_poll_leaves_nothing() {
                     _ => None,
                 };
                 let holder = if held { Some(in_the_way(kind, &other).await) } else { None };
+                let is_over = AtomicBool::new(false);
+                let attempt = async {
+                    let done = polled(acquisition(kind, &locks, reader), polls).await;
+                    is_over.store(true, Relaxed);
+                    done
+                };
                 // Given back while the future waits, so that its later polls are those of a grant.
                 let release = async {
-                    tokio::time::sleep(Duration::from_millis(15)).await;
+                    let waits =
+                        async || is_over.load(Relaxed) || other.inspect("k").await.unwrap().waiters > 0;
+                    wait::until("the future to wait", LIMIT, async || waits().await.then_some(()))
+                        .await
+                        .unwrap();
                     drop(holder);
                 };
-                let (done, ()) = tokio::join!(polled(acquisition(kind, &locks, reader), polls), release);
+                let (done, ()) = tokio::join!(attempt, release);
                 let gone = all_gone(&server, Duration::from_secs(5)).await;
                 gone.unwrap_or_else(|_| panic!("{kind}, held {held}, after {polls} polls: something stays"));
                 assert_eq!(locks.held(), 0);

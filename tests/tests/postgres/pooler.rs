@@ -13,15 +13,19 @@ fn through(pooler: &PgBouncer, corner: &Corner) -> String {
 }
 
 /// How long a waiter waits for a release.
-async fn woken(holder: &LockManager, waiter: &LockManager) -> std::time::Duration {
+async fn woken(corner: &Corner, holder: &LockManager, waiter: &LockManager) -> std::time::Duration {
     let key = key("woken");
     let guard = holder.mutex(&key).lock().await.unwrap();
     let waiting = tokio::spawn(waiter.mutex(&key).wait(LIMIT).lock());
-    until("the waiter", LIMIT, async || (holder.inspect(&key).await.unwrap().waiters == 1).then_some(()))
+    let admin = corner.admin().await;
+    // Each question lengthens its place in the line.
+    let place = format!("select live_until::text from {}.waiter where name = $1", corner.schema);
+    let asked = async || Some(admin.query_opt(&place, &[&key.as_str()]).await.unwrap()?.get::<_, String>(0));
+    let first = until("the waiter", LIMIT, &asked).await.unwrap();
+    // The pause behind the first question is short.
+    until("its second question", LIMIT, async || asked().await.filter(|again| *again != first))
         .await
         .unwrap();
-    // Past the first question, whose pause is short.
-    tokio::time::sleep(ms(400)).await;
     let start = tokio::time::Instant::now();
     guard.release().await.unwrap();
     waiting.await.unwrap().unwrap().release().await.unwrap();
@@ -39,7 +43,7 @@ async fn waiters_are_told_over_a_direct_connection_if_there_is_one() {
     let listening =
         "select count(*) from pg_stat_activity where application_name = 'distlock' and query like 'listen %'";
     until("both to listen", LIMIT, async || {
-        let _ = woken(&one, &two).await;
+        let _ = woken(&corner, &one, &two).await;
         let count: i64 = admin.query_one(listening, &[]).await.unwrap().get(0);
         (count >= 2).then_some(())
     })
@@ -47,7 +51,7 @@ async fn waiters_are_told_over_a_direct_connection_if_there_is_one() {
     .unwrap();
     let mut times = Vec::new();
     for _ in 0..5 {
-        times.push(woken(&one, &two).await);
+        times.push(woken(&corner, &one, &two).await);
     }
     times.sort();
     assert!(times[2] < ms(100), "{times:?}");
@@ -60,7 +64,7 @@ async fn without_one_they_ask_and_no_session_is_left_listening() {
     let url = through(&pooler, &corner);
     let (one, two) = (LockManager::connect(&url).await.unwrap(), LockManager::connect(&url).await.unwrap());
     for _ in 0..3 {
-        assert!(woken(&one, &two).await < ms(2_000));
+        assert!(woken(&corner, &one, &two).await < ms(2_000));
     }
     let channels = postgres_client(&pooler.url()).await.unwrap();
     for _ in 0..6 {

@@ -3,15 +3,16 @@
 use std::{
     future::poll_fn,
     pin::Pin,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     task::Poll,
     time::{Duration, Instant},
 };
 
 use distlock::{Guard, LockManager};
-use distlock_tests::server::RedisServer;
+use distlock_tests::{server::RedisServer, wait::until};
 use tokio::{runtime::Builder, task::LocalSet};
 
-use crate::{assert_nothing_stays, connect, gone, ms, start, waiters};
+use crate::{LIMIT, assert_nothing_stays, connect, gone, ms, start, waiters};
 
 /// Waits until the key is gone; how long that took.
 #[allow(clippy::disallowed_methods, reason = "measures what is promised")]
@@ -86,11 +87,19 @@ async fn an_acquire_of_a_held_lock_dropped_at_every_poll() {
             if behind {
                 waiters(&locks, "held", 1).await;
             }
+            let is_over = AtomicBool::new(false);
+            let wait = async {
+                let outcome = polled(Box::pin(locks.mutex("held").wait_forever().lock()), polls).await;
+                is_over.store(true, Relaxed);
+                outcome
+            };
+            // While it waits, if it comes so far.
             let release = async {
-                tokio::time::sleep(ms(30)).await;
+                let waiting = async || locks.inspect("held").await.unwrap().waiters > u64::from(behind);
+                let waits = async || (is_over.load(Relaxed) || waiting().await).then_some(());
+                until("the future to wait", LIMIT, waits).await.unwrap();
                 drop(guard);
             };
-            let wait = polled(Box::pin(locks.mutex("held").wait_forever().lock()), polls);
             let ((), outcome) = tokio::join!(release, wait);
             drop(outcome);
             if let Some(other) = other {
@@ -142,7 +151,7 @@ async fn the_last_manager_handle_may_go_before_the_guard() {
     assert_prompt(vec![time_to_go(&server, "orphan").await]);
     assert_nothing_stays(&server).await;
     let left = async || (server.client_count().await.unwrap() == 0).then_some(());
-    distlock_tests::wait::until("all connections to be closed", crate::LIMIT, left).await.unwrap();
+    until("all connections to be closed", LIMIT, left).await.unwrap();
 }
 
 fn block_on<F: Future>(future: F) -> F::Output {

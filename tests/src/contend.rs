@@ -21,7 +21,7 @@ pub trait Contender: Send + Sync + 'static {
 }
 
 /// A grant of a lock under test.
-pub trait Held: Send + 'static {
+pub trait Held: Send + Sync + 'static {
     /// The fencing token, if this kind of lock has one.
     fn token(&self) -> Option<u64>;
 

@@ -135,6 +135,17 @@ impl Verdict {
     }
 }
 
+impl Verdict {
+    /// Of a naive lock: that two held it at once was seen.
+    ///
+    /// # Panics
+    /// When it wasn't, so that the scene has no bite.
+    #[track_caller]
+    pub fn assert_caught(&self) {
+        assert!(!self.overlaps.is_empty(), "the naive lock must be caught: {self}");
+    }
+}
+
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (overlaps, faults) = (self.overlaps.len(), self.token_faults.len());

@@ -1,13 +1,24 @@
 //! Locks that are wrong on purpose. Every safety test runs against one of them too, and must fail: a test that they pass has no
 //! bite.
 
+#[allow(missing_debug_implementations, reason = "nobody prints its connection")]
+mod etcd;
 mod kinds;
+#[allow(missing_debug_implementations, reason = "nobody prints its connection")]
+mod postgres;
+#[allow(missing_debug_implementations, reason = "nobody prints its connection")]
+mod zookeeper;
 
 use std::time::Duration;
 
 use redis::{Script, aio::MultiplexedConnection};
 
-pub use self::kinds::{KindFlaw, NaiveKinds, NaiveShare};
+pub use self::{
+    etcd::{EtcdFlaw, NaiveEtcd, NaiveName},
+    kinds::{KindFlaw, NaiveKinds, NaiveShare},
+    postgres::{NaivePostgres, NaiveRow, PostgresFlaw},
+    zookeeper::{NaiveNode, NaiveZooKeeper, ZooKeeperFlaw},
+};
 use crate::contend::{Contender, Held};
 
 /// What is wrong with a naive lock. None of them renews its lease or has a fencing token.

@@ -1,9 +1,13 @@
 //! Places in the line, and what becomes of those that vanish.
 
 use distlock_runtime::backend::{Attempt, Backend as _, Released, Renewal};
-use distlock_tests::server::{EtcdCluster, EtcdSetup};
+use distlock_tests::{
+    arena::stale_release,
+    naive::{EtcdFlaw, NaiveEtcd},
+    server::{EtcdCluster, EtcdSetup},
+};
 
-use super::tools::{Client, eventually, key, names, queued, request};
+use super::tools::{Client, LIMIT, eventually, key, manager, ms, naive, names, queued, request};
 
 /// A waiter whose place lapsed while it waited isn't granted when the one in front of it goes: it looks at its own name first. The
 /// control says yes as soon as the name in front is gone, as a peer does, while another holds the lock.
@@ -54,13 +58,14 @@ async fn a_stale_unlock_leaves_the_later_hold() {
         assert_eq!(one.inspect(&lock).await.unwrap().holder.unwrap().owner, Some(later.owner));
         assert_eq!(one.release(&later.lease(), None).await.unwrap(), Released::Confirmed);
     }
+    // The same over whole managers, and with the control.
+    let (locks, rival) = (manager(&cluster.url(), "one").await, manager(&cluster.url(), "rival").await);
+    let forced = async || drop(rival.force_release("late", "the test says so").await.unwrap());
+    stale_release(&locks, &rival, "late", LIMIT, forced, ms(500)).await.assert_clean(2);
+    let naive = naive(&cluster, EtcdFlaw::ByName).await;
     let mut client = cluster.client().await.unwrap();
-    client.put("naive", "later", None).await.unwrap();
-    assert_eq!(
-        client.delete("naive", None).await.unwrap().deleted(),
-        1,
-        "the naive unlock ends what isn't its own"
-    );
+    let forced = async || drop(client.delete(NaiveEtcd::name("late"), None).await.unwrap());
+    stale_release(&naive, &naive, "late", LIMIT, forced, LIMIT).await.assert_caught();
 }
 
 /// Holds of one ttl share a lease, and one that isn't renewed lapses all the same while the others go on.

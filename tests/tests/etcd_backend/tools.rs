@@ -9,7 +9,11 @@ use distlock_runtime::{
         etcd::{EtcdBackend, EtcdOptions},
     },
 };
-use distlock_tests::{server::EtcdCluster, wait};
+use distlock_tests::{
+    naive::{EtcdFlaw, NaiveEtcd},
+    server::EtcdCluster,
+    wait,
+};
 
 /// How long anything that must happen may take.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
@@ -77,6 +81,16 @@ pub(crate) fn queued(key: &LockKey, millis: u64) -> AcquireRequest {
 
 pub(crate) async fn manager(url: &str, label: &str) -> LockManager {
     LockManager::builder().label(label).connect(url).await.unwrap()
+}
+
+/// A naive lock over all members.
+pub(crate) async fn naive(cluster: &EtcdCluster, flaw: EtcdFlaw) -> NaiveEtcd {
+    NaiveEtcd::new(cluster.client().await.unwrap(), flaw)
+}
+
+/// A naive lock over one member.
+pub(crate) async fn naive_of(cluster: &EtcdCluster, member: usize, flaw: EtcdFlaw) -> NaiveEtcd {
+    NaiveEtcd::new(cluster.client_of(member).await.unwrap(), flaw)
 }
 
 pub(crate) async fn eventually<T>(what: &str, probe: impl AsyncFnMut() -> Option<T>) -> T {

@@ -7,6 +7,8 @@ use distlock_runtime::backend::{
 };
 use distlock_tests::server::shared_zookeeper;
 
+use zookeeper_client::{Acls, Client, CreateMode};
+
 use super::{
     backend, fresh, ms, places, raw, request,
     wire::{MULTI, SYNC, Wire},
@@ -25,6 +27,46 @@ fn token(attempt: Attempt) -> u64 {
     }
 }
 
+/// The naive lock for readers and writers: one node for each hold, and a writer looks once, before it changes its node.
+struct Naive {
+    client: Client,
+    lock: String,
+    name: String,
+}
+
+impl Naive {
+    /// Reads.
+    async fn begin(client: Client, key: &str) -> Self {
+        let (lock, name) = (format!("/naive-{key}"), format!("r-{:016x}", fastrand::u64(..)));
+        client.mkdir(&lock, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.unwrap();
+        let node = format!("{lock}/{name}");
+        client.create(&node, b"", &CreateMode::Ephemeral.with_acls(Acls::anyone_all())).await.unwrap();
+        Self { client, lock, name }
+    }
+
+    /// Whether it writes from now on.
+    async fn upgrade(&self) -> anyhow::Result<bool> {
+        if self.names().await.len() > 1 {
+            return Ok(false);
+        }
+        let mut both = self.client.new_multi_writer();
+        both.add_delete(&self.path(), None)?;
+        let written = self.path().replace("/r-", "/w-");
+        both.add_create(&written, b"", &CreateMode::Ephemeral.with_acls(Acls::anyone_all()))?;
+        both.commit().await?;
+        Ok(true)
+    }
+
+    fn path(&self) -> String {
+        format!("{}/{}", self.lock, self.name)
+    }
+
+    async fn names(&self) -> Vec<String> {
+        self.client.list_children(&self.lock).await.unwrap()
+    }
+}
+
+/// The control changes its node too, and doesn't look whether a lost answer was a yes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_a_conversion_without_an_answer_is_held_and_leaves_nothing_behind() {
     let server = shared_zookeeper().unwrap();
@@ -55,9 +97,15 @@ async fn fault_a_conversion_without_an_answer_is_held_and_leaves_nothing_behind(
             assert!(places(&eyes, &key).await.is_empty(), "{from:?} to {to:?}, again: {again}");
         }
     }
+    let naive = Naive::begin(raw(wire.address()).await, &fresh("convert")).await;
+    wire.lose_next_reply(MULTI);
+    naive.upgrade().await.unwrap_err();
+    naive.client.delete(&naive.path(), None).await.unwrap_err();
+    assert_eq!(naive.names().await.len(), 1, "the naive one must forget its node");
 }
 
-/// The reader comes between the look at the line and the conversion, and the conversion's answer is lost.
+/// The reader comes between the look at the line and the conversion, and the conversion's answer is lost. The control looks no second
+/// time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_a_repeated_upgrade_sees_the_reader_that_came_before_it() {
     let server = shared_zookeeper().unwrap();
@@ -89,6 +137,19 @@ async fn fault_a_repeated_upgrade_sees_the_reader_that_came_before_it() {
     token(one.convert(&mine.lease(), Mode::Write).await.unwrap());
     let late = other.convert(&mine.lease(), Mode::Read).await.unwrap_err();
     assert_eq!(late.kind(), BackendErrorKind::NotHeld);
+
+    let naive = Naive::begin(raw(wire.address()).await, &key).await;
+    let held_up = wire.hold_next_request(MULTI);
+    let (writes, reader) = tokio::join!(naive.upgrade(), async {
+        held_up.arrived().await;
+        let reader = Naive::begin(raw(server).await, &key).await;
+        held_up.let_go();
+        reader
+    });
+    assert!(
+        writes.unwrap() && reader.names().await.len() == 2,
+        "the naive writer must be let in beside a reader"
+    );
 }
 
 /// The upgrade is given up before it has looked whether a reader came in between; asked again, it looks.

@@ -3,18 +3,24 @@
 use std::time::Duration;
 
 use distlock_runtime::backend::{Attempt, Backend as _, Released, Renewal};
-use distlock_tests::{server::shared_zookeeper, wait::until};
-use zookeeper_client::{Acls, CreateMode, Error};
+use distlock_tests::{
+    arena::stale_release,
+    contend::{Contender as _, Held as _},
+    naive::ZooKeeperFlaw,
+    server::shared_zookeeper,
+    wait::until,
+};
+use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 use super::{
-    LIMIT, backend, fresh, manager, ms, places, raw, request,
+    LIMIT, backend, fresh, manager, ms, naive, places, raw, request,
     wire::{CREATE, DELETE, Wire},
 };
 
 const SESSION: Duration = Duration::from_secs(20);
 
 /// The recipe as it is mostly written: create, and once more if that failed.
-async fn naive(client: &zookeeper_client::Client, key: &str) {
+async fn create_again(client: &Client, key: &str) {
     let lock = format!("/distlock/{key}");
     let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     while let Err(error) = client.create(&format!("{lock}/lock-"), b"", &options).await {
@@ -44,7 +50,7 @@ async fn fault_a_connection_lost_under_create_makes_one_node() {
     let lock = format!("/distlock/{control}");
     eyes.mkdir(&lock, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.unwrap();
     wire.lose_next_reply(CREATE);
-    naive(&client, &control).await;
+    create_again(&client, &control).await;
     assert_eq!(places(&eyes, &control).await.len(), 2, "it stands in its own way");
 }
 
@@ -68,9 +74,17 @@ async fn fault_a_release_is_repeated_until_it_is_confirmed() {
             assert_eq!(wire.lost(), 2 * number + 1 + usize::from(!awaited));
         }
     }
+    // The control deletes once: its node stays for as long as its session.
+    let once = naive(&wire.address().to_string(), SESSION, ZooKeeperFlaw::ByPath).await;
+    let held = once.acquire(&key, SESSION).await.unwrap();
+    wire.lose_next_request(DELETE);
+    held.release().await.unwrap_err();
+    assert_eq!(wire.lost(), 5);
+    assert!(eyes.check_stat(&format!("/naive-{key}")).await.unwrap().is_some(), "nobody deletes it again");
 }
 
-/// A node with the owner token of an attempt in its name, made by another session, is somebody else's.
+/// A node with the owner token of an attempt in its name, made by another session, is somebody else's. The control takes whatever has
+/// its name in it, as the recipe's protected creation is mostly written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_a_node_of_an_earlier_session_is_never_taken_for_ours() {
     let server = shared_zookeeper().unwrap();
@@ -89,6 +103,11 @@ async fn fault_a_node_of_an_earlier_session_is_never_taken_for_ours() {
     let attempt = until("an answer", LIMIT, async || backend.try_acquire(&mine).await.ok()).await.unwrap();
     assert!(matches!(attempt, Attempt::Queued(_)), "{attempt:?}");
     assert_eq!(wire.lost(), 1, "it had reason to look for its node");
+    let naive = raw(wire.address()).await;
+    wire.lose_next_request(CREATE);
+    let taken = create_protected(&naive, &lock, &format!("x-{}-", mine.owner.to_hex())).await;
+    assert_eq!(wire.lost(), 2);
+    assert_eq!(owner_of(&earlier, &taken).await, earlier.session_id().0, "the naive one must take another's");
     assert!(matches!(backend.renew(&[mine.lease()]).await[..], [Renewal::Gone]), "a waiter holds nothing");
     assert_eq!(backend.release(&mine.lease(), None).await.unwrap(), Released::NotHeld);
     earlier.delete(&format!("{prefix}{sequence}"), None).await.unwrap();
@@ -99,7 +118,7 @@ async fn fault_a_node_of_an_earlier_session_is_never_taken_for_ours() {
     until("the grant", LIMIT, granted).await.unwrap();
 }
 
-/// What an earlier hold does late is no harm to a later one of the same session.
+/// What an earlier hold does late is no harm to a later one of the same session. The control deletes by path.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stale_release_leaves_the_next_hold_alone() {
     let backend = backend(shared_zookeeper().unwrap(), SESSION);
@@ -118,6 +137,36 @@ async fn a_stale_release_leaves_the_next_hold_alone() {
     ));
     let holder = backend.inspect(&first.key).await.unwrap().holder.unwrap();
     assert_eq!(holder.owner, Some(second.owner));
+
+    let server = shared_zookeeper().unwrap();
+    let (locks, rival, key) = (manager(server, SESSION).await, manager(server, SESSION).await, fresh("late"));
+    let forced = async || drop(rival.force_release(&key, "the test says so").await.unwrap());
+    stale_release(&locks, &rival, &key, ms(10_000), forced, ms(500)).await.assert_clean(2);
+    let (naive, admin) =
+        (naive(&server.to_string(), SESSION, ZooKeeperFlaw::ByPath).await, raw(server).await);
+    let forced = async || admin.delete(&format!("/naive-{key}"), None).await.unwrap();
+    stale_release(&naive, &naive, &key, SESSION, forced, LIMIT).await.assert_caught();
+}
+
+/// Creates a node, and if the answer is lost looks for one with its name.
+async fn create_protected(client: &Client, lock: &str, prefix: &str) -> String {
+    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    loop {
+        if let Ok((_, sequence)) = client.create(&format!("{lock}/{prefix}"), b"", &options).await {
+            return format!("{lock}/{prefix}{sequence}");
+        }
+        let looked = async || client.list_children(lock).await.ok();
+        let mut names = until("an answer", LIMIT, looked).await.unwrap();
+        names.sort();
+        if let Some(name) = names.iter().find(|name| name.starts_with(prefix)) {
+            return format!("{lock}/{name}");
+        }
+    }
+}
+
+/// Whose an ephemeral node is.
+async fn owner_of(client: &Client, path: &str) -> i64 {
+    client.check_stat(path).await.unwrap().unwrap().ephemeral_owner
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -24,6 +24,7 @@ use distlock_runtime::{
         zookeeper::{ZooKeeperBackend, ZooKeeperOptions},
     },
 };
+use distlock_tests::naive::{NaiveZooKeeper, ZooKeeperFlaw};
 use zookeeper_client::Client;
 
 /// How long anything that must happen may take on a machine that is busy.
@@ -75,6 +76,11 @@ async fn raw(address: SocketAddr) -> Client {
         .connect(&address.to_string())
         .await
         .unwrap()
+}
+
+/// A naive lock with a session of its own.
+async fn naive(places: &str, session: Duration, flaw: ZooKeeperFlaw) -> NaiveZooKeeper {
+    NaiveZooKeeper::connect(places, session, flaw).await.unwrap()
 }
 
 /// What stands at a lock.

@@ -4,16 +4,18 @@ use std::time::Duration;
 
 use distlock::{ErrorKind, LockManager};
 use distlock_tests::{
+    arena::{Duel, regained},
+    contend::Contender as _,
+    naive::ZooKeeperFlaw,
     procs::Worker,
     server::{PortLease, TICK, ZooKeeperServer, shared_zookeeper},
     wait::until,
 };
-use zookeeper_client::SessionState;
 
-use super::{LIMIT, fresh, manager, ms, now, options, places, raw, wire::Wire};
+use super::{LIMIT, fresh, manager, ms, naive, now, options, places, raw, wire::Wire};
 
 /// The session is cut off for as long as its holds can last: its holder has stopped before a rival comes in, learns of it, and works again
-/// with a new session.
+/// with a new session. The control passes over what its session tells.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_an_expired_session_ends_its_holds_in_time() {
     let server = shared_zookeeper().unwrap();
@@ -27,15 +29,19 @@ async fn fault_an_expired_session_ends_its_holds_in_time() {
     let waiting = tokio::spawn(locks.mutex(&waited).wait(LIMIT).lock());
     let queued = async || (rival.inspect(&waited).await.unwrap().waiters == 1).then_some(());
     until("the waiter", LIMIT, queued).await.unwrap();
-    // The naive lock: valid until its client says that the session is over.
-    let naive = zookeeper_client::Client::connector().with_session_timeout(session);
-    let naive = naive.connect(&wire.address().to_string()).await.unwrap();
+    let control = naive(&wire.address().to_string(), session, ZooKeeperFlaw::ByPath).await;
+    let naive_rival = naive(&server.to_string(), session, ZooKeeperFlaw::ByPath).await;
+    let duelled = fresh("duel");
+    let duel = Duel::begin(&locks, &duelled, session * 3 / 4).await;
+    let control = Duel::begin(&control, &duelled, session * 3 / 4).await;
 
     let before = guard.fencing_token();
     wire.cut();
+    let (verdict, control) = tokio::join!(duel.end(&rival, LIMIT), control.end(&naive_rival, LIMIT));
+    verdict.assert_clean(2);
+    control.assert_caught();
     let taken = rival.mutex(&key).wait(LIMIT).lock().await.unwrap();
     assert!(!guard.is_valid(), "two hold it");
-    assert_eq!(naive.state(), SessionState::Disconnected, "the naive holder still believes that it holds");
     assert!(taken.fencing_token() > before);
     assert!(
         locks
@@ -79,13 +85,18 @@ async fn fault_a_short_cut_is_survived() {
     assert_eq!(places(&eyes, &key).await, node, "the same hold, by the same session");
 }
 
-/// A holder that is killed is waited for until its session ends, and not much longer.
+/// A holder that is killed is waited for until its session ends, and not much longer. The control's node stays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn procs_a_dead_holder_is_regained_within_its_session() {
     let server = shared_zookeeper().unwrap();
     let session = ms(1_500);
     let bound = session + 2 * TICK + ms(250);
-    let locks = manager(server, ms(20_000)).await;
+    let endless = naive(&server.to_string(), session, ZooKeeperFlaw::Persistent).await;
+    let dead = fresh("dead");
+    drop(endless.acquire(&dead, session).await.unwrap());
+    drop(endless);
+    let heir = naive(&server.to_string(), ms(20_000), ZooKeeperFlaw::Persistent).await;
+    let control = tokio::spawn(async move { regained(&heir, &dead, session, bound).await });
     let mut took = Vec::new();
     for _ in 0..5 {
         let namespace = format!("dead-{:016x}", fastrand::u64(..));
@@ -104,24 +115,29 @@ async fn procs_a_dead_holder_is_regained_within_its_session() {
             .await
             .unwrap();
         holder.kill().unwrap();
-        let start = now();
-        rival.mutex("key-0").ttl(ms(5_000)).wait(LIMIT).lock().await.unwrap().release().await.unwrap();
-        took.push(start.elapsed());
+        took.push(regained(&rival, "key-0", ms(5_000), LIMIT).await.expect("the lock is had again"));
     }
-    drop(locks);
+    assert_eq!(control.await.unwrap(), None, "the naive lock must be missed");
     took.sort();
     assert!(took[2] <= bound, "half of them took longer than {bound:?}: {took:?}");
     assert!(took[4] <= bound + ms(3_000), "{took:?}");
     assert!(took[0] >= ms(500), "free before the session can have ended: {took:?}");
 }
 
-/// A server that is killed and started again has all locks; who asks meanwhile is told soon.
+/// A server that is killed and started again has all locks; who asks meanwhile is told soon. The control
+/// takes a new session for a lost connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_a_restart_keeps_locks_and_is_told() {
     let server = ZooKeeperServer::start().unwrap();
     let (locks, rival) =
         (manager(server.address(), ms(40_000)).await, manager(server.address(), ms(40_000)).await);
     let guard = locks.mutex("k").lock().await.unwrap();
+    let session = ms(3_000);
+    let short = manager(server.address(), session).await;
+    let place = server.address().to_string();
+    let first = naive(&place, session, ZooKeeperFlaw::NewSession).await;
+    let duel = Duel::begin(&short, "short", ms(2_000)).await;
+    let control = Duel::begin(&first, "short", ms(2_000)).await;
     server.kill().unwrap();
     let start = now();
     let error = rival.mutex("k").wait(ms(1_000)).lock().await.unwrap_err();
@@ -139,6 +155,11 @@ async fn fault_a_restart_keeps_locks_and_is_told() {
     guard.release().await.unwrap();
     let next = rival.mutex("k").wait(LIMIT).lock().await.unwrap();
     assert!(next.fencing_token() > before);
+    // Longer than the session: it must have been resumed, or the hold have ended for its holder too.
+    let second = naive(&place, session, ZooKeeperFlaw::ByPath).await;
+    let (verdict, control) = tokio::join!(duel.end(&rival, 2 * session), control.end(&second, LIMIT));
+    verdict.assert_clean(2);
+    control.assert_caught();
 }
 
 /// Nothing answers at the place: the wait budget isn't used up in silence.

@@ -7,6 +7,8 @@ mod error;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 mod guarantees;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod lanes;
 mod latch;
 pub mod memory;
 mod posted;
@@ -21,6 +23,8 @@ mod request;
 pub(crate) mod scheme;
 mod state;
 mod waits;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod wakeups;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 

@@ -1,13 +1,11 @@
 //! Count-down latches: a row each, and those who wait are told by the same messages as the watchers of a record.
 
-use std::pin::pin;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 
 use async_trait::async_trait;
 use tokio_postgres::types::Type;
 
 use super::locks::milliseconds;
-use super::wakeups::{jittered, pause};
 use super::{PostgresBackend, answer, error};
 use crate::backend::{BackendError, BackendErrorKind, LatchSpec, LatchStore, RecordKey};
 use crate::key::LockKey;
@@ -27,23 +25,8 @@ impl LatchStore for PostgresBackend {
     }
 
     async fn opened(&self, latch: &LatchSpec, left: &AtomicU32) -> Result<(), BackendError> {
-        let watch = self.wakeups.watch(self.bell(&latch.key));
-        let mut times = 0;
-        loop {
-            // Before the look: an opening after it isn't missed.
-            let mut told = pin!(watch.told());
-            told.as_mut().enable();
-            let now = self.use_latch("wait for a latch", latch, None, true).await?;
-            left.store(now, Ordering::Release);
-            if now == 0 {
-                return Ok(());
-            }
-            // Asked again in any case before it would be forgotten.
-            let limit =
-                jittered(pause(times, self.wakeups.is_listening())).min(latch.retain.as_duration() / 2);
-            times = times.saturating_add(1);
-            let _ = tokio::time::timeout(limit, told).await;
-        }
+        let look = || self.use_latch("wait for a latch", latch, None, true);
+        self.wakeups.opened(self.bell(&latch.key), latch, left, look).await
     }
 }
 

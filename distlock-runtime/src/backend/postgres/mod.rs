@@ -10,7 +10,7 @@
 //! | `statements`, `answer` | calling them, and what comes back |
 //! | `locks`, `admin`, `latches`, `waits`, `check` | the operations on locks |
 //! | `records/` | those on idempotency records |
-//! | `serve`, `wakeups` | waiting: the subscription, and who waits |
+//! | `serve` | waiting: the subscription |
 //! | `error` | from SQLSTATEs to error classes |
 
 mod admin;
@@ -29,7 +29,6 @@ mod statements;
 mod tls;
 mod url;
 mod waits;
-mod wakeups;
 
 use std::fmt;
 use std::sync::Arc;
@@ -45,7 +44,7 @@ pub use self::options::{PostgresMode, PostgresOptions};
 use self::connection::Connections;
 use self::records::Records;
 use self::statements::Statements;
-use self::wakeups::Wakeups;
+use super::wakeups::Wakeups;
 use super::{
     AcquireRequest, Attempt, AttemptAll, Backend, BackendError, Blocked, Guarantees, HolderState, LatchStore,
     LeaseHandle, LockState, Mode, PostedRelease, Promise, RecordStore, Released, Renewal, Turn, WaitBoard,
@@ -54,6 +53,9 @@ use super::{
 use crate::clock::Clock;
 use crate::key::LockKey;
 use crate::token::OwnerToken;
+
+/// A lease ends by the server's clock to the microsecond.
+const AFTER_END: Duration = Duration::from_millis(2);
 
 /// The store that the options' [mode](PostgresOptions::mode) says.
 ///
@@ -86,7 +88,7 @@ impl PostgresBackend {
         let namespace = options.checked_namespace()?.to_owned();
         let connections = Arc::new(Connections::new(options, clock)?);
         let random = OwnerToken::random().map_err(|failure| options::config(failure.to_string()))?;
-        let (wakeups, channel) = (Arc::<Wakeups>::default(), format!("distlock_{}", random.to_hex()));
+        let (wakeups, channel) = (Arc::new(Wakeups::new(AFTER_END)), format!("distlock_{}", random.to_hex()));
         let records = Records::new(connections.clone(), &namespace, wakeups.clone(), &channel);
         Ok(Arc::new(Self {
             statements: Arc::new(Statements::new(&connections)),

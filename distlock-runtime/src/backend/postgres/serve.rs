@@ -7,9 +7,9 @@ use tokio::sync::Notify;
 use tokio_postgres::types::Type;
 
 use super::connection::{Dialer, Failure, Lane, Listener};
-use super::wakeups::{Wakeups, jittered};
 use super::{PostgresBackend, answer, error};
 use crate::backend::BackendError;
+use crate::backend::wakeups::{Wakeups, jittered};
 
 /// First and last pause between two attempts to connect.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));

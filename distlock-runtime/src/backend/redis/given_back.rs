@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::RedisBackend;
 use super::spread::all;
-use super::wakeups::jittered;
+use crate::backend::wakeups::jittered;
 use crate::backend::{BackendError, BackendErrorKind, LeaseHandle};
 use crate::clock::{Clock, Moment, within};
 use crate::key::LockKey;

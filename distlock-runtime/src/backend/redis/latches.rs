@@ -1,14 +1,12 @@
 //! Count-down latches: a hash each, and those who wait are told by the same messages as the watchers of a record.
 
-use std::pin::pin;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 
 use async_trait::async_trait;
 use redis::{Cmd, Value};
 
 use super::calls::NAMES;
 use super::script::Script;
-use super::wakeups::{jittered, pause};
 use super::{RedisBackend, error, script};
 use crate::backend::{BackendError, LatchSpec, LatchStore, RecordKey};
 use crate::key::LockKey;
@@ -34,30 +32,15 @@ impl LatchStore for RedisBackend {
     }
 
     async fn opened(&self, latch: &LatchSpec, left: &AtomicU32) -> Result<(), BackendError> {
-        let watch = self.wakeups.watch(self.bell(&latch.key));
-        let mut times = 0;
-        loop {
-            // Before the look: an opening after it isn't missed.
-            let mut told = pin!(watch.told());
-            told.as_mut().enable();
-            let now = self
-                .asked("wait for a latch", &script::LATCH_LOOK, || {
-                    let mut call = self.latch_call(&script::LATCH_LOOK, latch, 4);
-                    self.told_by(&mut call, self.namespace.lock(&latch.key).slot());
-                    call.arg(WATCHERS);
-                    call
-                })
-                .await?;
-            left.store(now, Ordering::Release);
-            if now == 0 {
-                return Ok(());
-            }
-            // Asked again in any case before it would be forgotten.
-            let limit =
-                jittered(pause(times, self.wakeups.is_listening())).min(latch.retain.as_duration() / 2);
-            times = times.saturating_add(1);
-            let _ = tokio::time::timeout(limit, told).await;
-        }
+        let look = || {
+            self.asked("wait for a latch", &script::LATCH_LOOK, || {
+                let mut call = self.latch_call(&script::LATCH_LOOK, latch, 4);
+                self.told_by(&mut call, self.namespace.lock(&latch.key).slot());
+                call.arg(WATCHERS);
+                call
+            })
+        };
+        self.wakeups.opened(self.bell(&latch.key), latch, left, look).await
     }
 }
 

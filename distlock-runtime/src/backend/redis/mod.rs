@@ -9,7 +9,7 @@
 //! | `script`, `lua/`, `calls` | the scripts, and the commands that call them |
 //! | `locks`, `together`, `shares`, `latches`, `waits`, `admin`, `check`, `records` | the operations |
 //! | `native` | giving back without a script where the server can |
-//! | `serve`, `wakeups`, `contention` | waiting: the subscription, who waits, which keys are busy |
+//! | `serve`, `contention` | waiting: the subscription, which keys are busy |
 //! | `spread` | work on many keys, which may be in several slots |
 //! | `standby` | what a grant needs where a replica may take over |
 //! | `given_back` | what a replica that takes over may not have heard of |
@@ -48,7 +48,6 @@ mod together;
 mod url;
 mod value;
 mod waits;
-mod wakeups;
 
 use std::fmt;
 use std::sync::Arc;
@@ -68,13 +67,16 @@ use self::native::Native;
 use self::serve::Channel;
 use self::spread::any;
 use self::standby::Standby;
-use self::wakeups::Wakeups;
+use super::wakeups::Wakeups;
 use super::{
     AcquireRequest, Attempt, AttemptAll, Backend, BackendError, Blocked, Guarantees, HolderState, LatchStore,
     LeaseHandle, LockState, Mode, PostedRelease, RecordStore, Released, Renewal, Turn, WaitBoard, Warning,
 };
 use crate::clock::Clock;
 use crate::key::LockKey;
+
+/// The server removes a key when its millisecond is over.
+const AFTER_END: Duration = Duration::from_millis(5);
 
 /// A store on one Redis server, on the primary of a group that Sentinels watch, or on a Cluster.
 ///
@@ -122,7 +124,7 @@ impl RedisBackend {
             channel: Channel::new(&namespace, u64::from_ne_bytes(random)),
             namespace,
             label: options.value_label(),
-            wakeups: Arc::default(),
+            wakeups: Arc::new(Wakeups::new(AFTER_END)),
             contention: Contention::new(),
             native: Native::default(),
             draws_ahead: options.may_fail_over(),

@@ -1,6 +1,5 @@
 //! Idempotency records: a hash each, every transition one script.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,6 @@ use redis::Value;
 
 use super::calls::milliseconds;
 use super::connection::Lane;
-use super::wakeups::{jittered, pause};
 use super::{RedisBackend, error, script, slot};
 use crate::backend::{
     BackendError, Charge, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Purged, Record, RecordFilter,
@@ -150,8 +148,9 @@ impl RecordStore for RedisBackend {
     }
 
     async fn changed(&self, key: &RecordKey, at_most: Duration) {
+        let settled = self.wakeups.settled_or_lapsed(*key, || self.in_flight(key));
         // Whoever wants to know asks the store itself afterwards.
-        let _ = tokio::time::timeout(at_most, self.settled_or_lapsed(key)).await;
+        let _ = tokio::time::timeout(at_most, settled).await;
     }
 }
 
@@ -197,28 +196,6 @@ impl RedisBackend {
 }
 
 impl RedisBackend {
-    /// Until the record isn't in flight any more or its lease has lapsed.
-    async fn settled_or_lapsed(&self, key: &RecordKey) {
-        let watch = self.wakeups.watch(*key);
-        for asked in 0.. {
-            let mut told = pin!(watch.told());
-            told.as_mut().enable();
-            let fallback = jittered(pause(asked, self.wakeups.is_listening()));
-            let limit = match self.in_flight(key).await {
-                Ok(Some(remaining)) if remaining.is_zero() => return,
-                Ok(Some(remaining)) => fallback.min(remaining + Duration::from_millis(5)),
-                Ok(None) => return,
-                Err(failure) => {
-                    tracing::debug!(%failure, "a record can't be watched now");
-                    fallback
-                }
-            };
-            if tokio::time::timeout(limit, told).await.is_ok() {
-                return;
-            }
-        }
-    }
-
     /// How long the lease of a record in flight still runs; asks to be told when it ends.
     async fn in_flight(&self, key: &RecordKey) -> Result<Option<Duration>, BackendError> {
         let record = self.namespace.record(key);

@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{Cmd, Value};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::RedisBackend;
 use super::connection::{Cluster, Connections, Lane, Node, PushHandler};
 use super::error;
 use super::keys::Namespace;
-use super::wakeups::{Wakeups, jittered};
+use crate::backend::wakeups::{Wakeups, jittered};
 use crate::backend::{BackendError, BackendErrorKind};
 
 /// First and last pause between two attempts to connect.
@@ -38,7 +38,11 @@ impl RedisBackend {
     /// Subscribes on the calling runtime, again and again. Returns if the server can't push.
     pub(super) async fn listen(&self) {
         let wakeups = Arc::clone(&self.wakeups);
-        let handler = PushHandler::new(move |message| wakeups.deliver(message));
+        let handler = PushHandler::new(move |message| {
+            if let Some(payload) = payload(message) {
+                wakeups.deliver(payload);
+            }
+        });
         match &self.connections {
             Connections::One(node) => {
                 node.serve(Some(handler.clone()));
@@ -97,6 +101,14 @@ impl RedisBackend {
             wakeups: Arc::clone(&self.wakeups),
             channel: self.channel.clone(),
         }
+    }
+}
+
+/// What the server pushed: the channel, then the message.
+fn payload(message: &[Value]) -> Option<&str> {
+    match message {
+        [_, Value::BulkString(payload), ..] => std::str::from_utf8(payload).ok(),
+        _ => None,
     }
 }
 
@@ -199,5 +211,24 @@ impl Drop for Listening<'_> {
     fn drop(&mut self) {
         self.0.node.set_channel(None);
         self.tell();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_message_is_ignored() {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        assert_eq!(payload(&[text("ns!c:1"), text("told")]), Some("told"));
+        for nonsense in [
+            &[][..],
+            &[text("ns!c:1")],
+            &[Value::Nil, Value::Nil],
+            &[text("c"), Value::BulkString(vec![0xff])],
+        ] {
+            assert_eq!(payload(nonsense), None);
+        }
     }
 }

@@ -11,8 +11,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio_postgres::types::Type;
 
-use super::super::connection::{Breaker, Caller, Connections, Dialer, Lane, Listener, Parameter};
+use super::super::connection::{Connections, Dialer, Lane, Listener, Parameter};
 use super::super::{answer, error, options};
+use crate::backend::lanes::{Breaker, Caller};
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::token::OwnerToken;
 

@@ -1,27 +1,22 @@
 //! The connections to the server: one for each tokio runtime that calls, opened when it is first needed and opened again when it, or
 //! its runtime, has gone. Statements of many tasks go over one connection, one behind the other.
 
-mod breaker;
 mod dial;
 mod lane;
-mod slot;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
-use tokio::runtime::{Handle, Id};
 use tokio_postgres::Row;
 
-pub(super) use self::breaker::{Breaker, Caller};
 pub(super) use self::dial::Dialer;
 pub(super) use self::lane::{Failure, Lane, Listener, Parameter};
 
-use self::slot::Slot;
 use super::error;
 use super::migration::Migration;
 use super::options::PostgresOptions;
+use crate::backend::lanes::{Breaker, Dial, Lanes};
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::clock::{Clock, Moment};
 
@@ -40,13 +35,9 @@ pub(super) struct Reply {
 /// One server, or the one of several that takes writes.
 #[derive(Debug)]
 pub(super) struct Connections {
-    dialer: Arc<Dialer>,
-    direct: Option<Arc<Dialer>>,
-    breaker: Arc<Breaker>,
+    lanes: Lanes<Dialer>,
+    direct: Option<Dialer>,
     clock: Clock,
-    slots: ArcSwap<Vec<(Id, Arc<Slot>)>>,
-    /// Held while `slots` is changed.
-    changing: Mutex<()>,
     migration: Migration,
     /// The tables were there when they were looked for last.
     prepared: AtomicBool,
@@ -59,12 +50,9 @@ impl Connections {
         let migration = Migration::new(options.checked_schema()?, options.migrate);
         let dialer = Dialer::new(options, clock)?;
         Ok(Self {
-            direct: dialer.direct(options).map(Arc::new),
-            dialer: Arc::new(dialer),
-            breaker: Arc::new(Breaker::new(clock)),
+            direct: dialer.direct(options),
+            lanes: Lanes::new(dialer, clock),
             clock,
-            slots: ArcSwap::default(),
-            changing: Mutex::new(()),
             migration,
             prepared: AtomicBool::new(false),
             preparing: tokio::sync::Mutex::new(()),
@@ -73,17 +61,17 @@ impl Connections {
 
     /// Where the server is, without credentials.
     pub(super) fn address(&self) -> &str {
-        self.dialer.address()
+        self.dialer().address()
     }
 
     /// How to reach the server for a connection beside those of the runtimes.
     pub(super) fn dialer(&self) -> &Dialer {
-        &self.dialer
+        self.lanes.dialer()
     }
 
     /// The server's own address, if another one was given for it.
     pub(super) fn direct(&self) -> Option<&Dialer> {
-        self.direct.as_deref()
+        self.direct.as_ref()
     }
 
     /// The text of a statement, written for the default schema, for the chosen one. `distlock.` stands for the schema and
@@ -138,34 +126,22 @@ impl Connections {
 
     /// The live connection of the calling runtime, opened if need be, also in the middle of an outage now and then.
     pub(super) async fn lane(&self) -> Result<Arc<Lane>, BackendError> {
-        let runtime = Handle::try_current().map_err(|_| {
-            BackendError::refused(
-                BackendErrorKind::Unsupported,
-                "postgres can only be used inside a tokio runtime",
-            )
-        })?;
-        let slot = self.find(runtime.id()).unwrap_or_else(|| self.add(runtime.id()));
-        match slot.live() {
-            Some(lane) => Ok(lane),
-            None => Box::pin(slot.lane(&self.dialer, &self.breaker, &runtime)).await,
-        }
+        self.lanes.lane().await
     }
 
     /// The connection of the calling runtime, if it has one that can be used at once and needs nothing else before.
     pub(super) fn ready(&self) -> Option<Arc<Lane>> {
-        let runtime = Handle::try_current().ok()?;
-        self.find(runtime.id())?.live().filter(|_| self.prepared.load(Ordering::Acquire))
+        self.lanes.ready().filter(|_| self.prepared.load(Ordering::Acquire))
     }
 
     /// Makes the calling runtime the one that leases hang on. What the server says unasked on its connection goes to the listener.
     pub(super) fn serve(&self, listener: Option<Listener>) {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.put(Handle::current().id(), Slot::new(Caller::Background, listener));
+        self.lanes.serve(listener);
     }
 
     /// For connections beside those of the runtimes.
     pub(super) fn new_breaker(&self) -> Breaker {
-        Breaker::new(self.clock)
+        Breaker::new(Dialer::STORE, self.clock)
     }
 
     /// Sees to it that the tables are there.
@@ -180,25 +156,22 @@ impl Connections {
         }
         Ok(())
     }
+}
 
-    fn find(&self, runtime: Id) -> Option<Arc<Slot>> {
-        let slots = self.slots.load();
-        slots.iter().find(|(id, _)| *id == runtime).map(|(_, slot)| Arc::clone(slot))
+impl Dial for Dialer {
+    const STORE: &'static str = "postgres";
+    type Lane = Lane;
+    type Listener = Listener;
+
+    fn address(&self) -> &str {
+        self.address()
     }
 
-    /// A slot for this runtime.
-    fn add(&self, runtime: Id) -> Arc<Slot> {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.find(runtime).unwrap_or_else(|| self.put(runtime, Slot::new(Caller::Foreground, None)))
+    async fn open(&self, listener: Option<&Listener>) -> Result<Arc<Lane>, BackendError> {
+        self.dial(listener.cloned()).await
     }
 
-    /// The slots of runtimes that have gone are dropped on this occasion.
-    fn put(&self, runtime: Id, slot: Slot) -> Arc<Slot> {
-        let slot = Arc::new(slot);
-        let mut slots = Vec::clone(&self.slots.load());
-        slots.retain(|(id, slot)| *id != runtime && slot.is_in_use());
-        slots.push((runtime, Arc::clone(&slot)));
-        self.slots.store(Arc::new(slots));
-        slot
+    fn is_live(lane: &Lane) -> bool {
+        lane.is_live()
     }
 }

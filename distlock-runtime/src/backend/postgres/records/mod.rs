@@ -4,7 +4,6 @@ mod inventory;
 mod quota;
 mod read;
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use self::read::{held, record};
 use super::answer;
 use super::connection::{Connections, Parameter};
 use super::locks::milliseconds;
-use super::wakeups::{Wakeups, jittered, pause};
+use crate::backend::wakeups::Wakeups;
 use crate::backend::{
     BackendError, BackendErrorKind, Charge, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Purged, Record,
     RecordFilter, RecordInfo, RecordKey, RecordLease, RecordScope, RecordStore, Renewal, Reservation,
@@ -142,29 +141,6 @@ impl Records {
         }
     }
 
-    /// Until the record isn't in flight any more or its lease has lapsed.
-    async fn settled_or_lapsed(&self, key: &RecordKey) {
-        let watch = self.wakeups.watch(*key);
-        for asked in 0.. {
-            // Before the look: an end after it isn't missed.
-            let mut told = pin!(watch.told());
-            told.as_mut().enable();
-            let fallback = jittered(pause(asked, self.wakeups.is_listening()));
-            let limit = match self.in_flight(key).await {
-                Ok(Some(remaining)) if remaining.is_zero() => return,
-                Ok(Some(remaining)) => fallback.min(remaining + Duration::from_millis(1)),
-                Ok(None) => return,
-                Err(failure) => {
-                    tracing::debug!(%failure, "a record can't be watched now");
-                    fallback
-                }
-            };
-            if tokio::time::timeout(limit, told).await.is_ok() {
-                return;
-            }
-        }
-    }
-
     /// How long the lease of a record in flight still runs; asks to be told when it ends.
     async fn in_flight(&self, key: &RecordKey) -> Result<Option<Duration>, BackendError> {
         let key = key.to_bytes();
@@ -261,8 +237,9 @@ impl RecordStore for Records {
     }
 
     async fn changed(&self, key: &RecordKey, at_most: Duration) {
+        let settled = self.wakeups.settled_or_lapsed(*key, || self.in_flight(key));
         // Whoever wants to know asks the store itself afterwards.
-        let _ = tokio::time::timeout(at_most, self.settled_or_lapsed(key)).await;
+        let _ = tokio::time::timeout(at_most, settled).await;
     }
 
     async fn list_records(

@@ -102,11 +102,6 @@ impl Dialer {
         &self.address
     }
 
-    /// How long opening a connection may take.
-    pub(super) fn limit(&self) -> Duration {
-        self.limit
-    }
-
     pub(super) fn sentinels(&self) -> Option<&Sentinels> {
         match &self.route {
             Route::Server(_) => None,
@@ -148,6 +143,20 @@ impl Dialer {
         }
         self.opened.fetch_add(1, Ordering::AcqRel);
         Ok(lane)
+    }
+
+    /// The connection, if somebody answers on it.
+    pub(super) async fn answering(&self, lane: Arc<Lane>) -> Result<Arc<Lane>, BackendError> {
+        let asked = lane.send(redis::cmd("PING").into(), self.clock.now());
+        let why = match tokio::time::timeout(self.limit, asked).await {
+            // Whatever it says, it is there.
+            Ok(Ok(_)) => return Ok(lane),
+            Ok(Err(_)) => "it closed the connection".to_owned(),
+            Err(_) => format!("no answer within {} ms", self.limit.as_millis()),
+        };
+        lane.retire();
+        let text = format!("can't connect to redis at {}: {why}", self.address);
+        Err(BackendError::refused(BackendErrorKind::Unavailable, text))
     }
 
     /// Asks the Sentinels, and again for a little while, since a failover may be under way.

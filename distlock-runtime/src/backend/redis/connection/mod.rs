@@ -3,7 +3,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `node` | the connections to one server |
+//! | `node` | what goes over the connections to one server |
 //! | `cluster/` | the servers of a Cluster, and which of them a command goes to |
 //! | `dial` | opening one connection |
 //! | `primary` | finding the primary through its Sentinels |
@@ -12,12 +12,9 @@
 //! | `confirm` | what replicas have of the writes of a connection |
 //! | `lane` | one connection and the rule which commands go straight through |
 //! | `batch` | the task that sends what is ready as one pipeline |
-//! | `breaker` | who may look whether a server that was away is back |
 //! | `retirement` | the end of a connection's service |
-//! | `slot` | the place of one runtime: its lane, or the one attempt to open it |
 
 mod batch;
-mod breaker;
 mod cluster;
 mod confirm;
 mod dial;
@@ -27,7 +24,6 @@ mod login;
 mod node;
 mod primary;
 mod retirement;
-mod slot;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,17 +1,15 @@
-//! The connections to one server: one per tokio runtime that calls.
+//! What goes over the connections to one server.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwapOption;
 use redis::{Cmd, Value};
-use tokio::runtime::{Handle, Id};
 
-use super::breaker::{Breaker, Caller};
 use super::dial::{Dialer, PushHandler};
 use super::lane::{Lane, Request, SendError};
-use super::slot::Slot;
 use super::{Reply, checked};
+use crate::backend::lanes::{Dial, Lanes};
 use crate::backend::redis::error;
 use crate::backend::redis::script::Script;
 use crate::backend::{BackendError, BackendErrorKind, PostedRelease};
@@ -25,12 +23,8 @@ const RESENDS: u32 = 3;
 /// One server, or the primary of a group that Sentinels watch.
 #[derive(Debug)]
 pub(in super::super) struct Node {
-    dialer: Arc<Dialer>,
-    breaker: Arc<Breaker>,
+    lanes: Lanes<Dialer>,
     clock: Clock,
-    slots: ArcSwap<Vec<(Id, Arc<Slot>)>>,
-    /// Held while `slots` is changed.
-    changing: Mutex<()>,
     /// By what the waiters of this manager are told from here at present.
     channel: ArcSwapOption<String>,
     /// It told the state of its Cluster when it was asked last.
@@ -40,11 +34,8 @@ pub(in super::super) struct Node {
 impl Node {
     pub(super) fn new(dialer: Dialer, clock: Clock) -> Self {
         Self {
-            dialer: Arc::new(dialer),
-            breaker: Arc::new(Breaker::new(clock)),
+            lanes: Lanes::new(dialer, clock),
             clock,
-            slots: ArcSwap::default(),
-            changing: Mutex::new(()),
             channel: ArcSwapOption::empty(),
             answered: AtomicBool::new(true),
         }
@@ -52,22 +43,21 @@ impl Node {
 
     /// Where the server is, without credentials.
     pub(in super::super) fn address(&self) -> &str {
-        self.dialer.address()
+        self.dialer().address()
     }
 
     /// Where the connection of the calling runtime leads to, if that was looked for.
     pub(super) fn place(&self) -> Option<Arc<str>> {
-        let runtime = Handle::try_current().ok()?.id();
-        self.find(runtime)?.live()?.place().cloned()
+        self.lanes.ready()?.place().cloned()
     }
 
     /// How many connections were opened so far.
     pub(super) fn opened(&self) -> u64 {
-        self.dialer.opened()
+        self.dialer().opened()
     }
 
     pub(super) fn dialer(&self) -> &Dialer {
-        &self.dialer
+        self.lanes.dialer()
     }
 
     /// The channel that messages from this server arrive by, if they do.
@@ -175,8 +165,7 @@ impl Node {
 
     /// Sends a release without waiting, in order with later calls of this runtime.
     pub(super) fn post(&self, request: Request, release: PostedRelease) -> Result<(), PostedRelease> {
-        let lane = Handle::try_current().ok().and_then(|runtime| self.find(runtime.id())?.live());
-        match lane {
+        match self.lanes.ready() {
             Some(lane) => lane.post(request, release),
             None => Err(release),
         }
@@ -184,56 +173,41 @@ impl Node {
 
     /// The live connection of the calling runtime.
     pub(in super::super) async fn lane(&self) -> Result<Arc<Lane>, BackendError> {
-        let runtime = Handle::try_current().map_err(|_| {
-            BackendError::refused(
-                BackendErrorKind::Unsupported,
-                "redis can only be used inside a tokio runtime",
-            )
-        })?;
-        let slot = self.find(runtime.id()).unwrap_or_else(|| self.add(runtime.id()));
-        match slot.live() {
-            Some(lane) => Ok(lane),
-            None => Box::pin(slot.lane(&self.dialer, &self.breaker, &runtime)).await,
-        }
+        self.lanes.lane().await
     }
 
     /// A connection of the calling runtime for what the server pushes and nothing else.
     pub(in super::super) async fn listener(&self, handler: &PushHandler) -> Result<Arc<Lane>, BackendError> {
-        self.dialer.dial(Some(handler)).await
+        self.dialer().dial(Some(handler)).await
     }
 
     /// Makes the calling runtime the one that leases hang on. With a handler it also receives what the server pushes: its connection
     /// speaks RESP3 from now on.
     pub(in super::super) fn serve(&self, pushes: Option<PushHandler>) {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.put(Handle::current().id(), Slot::new(Caller::Background, pushes));
+        self.lanes.serve(pushes);
     }
 
     /// The live connections of all runtimes.
-    pub(super) fn lanes(&self) -> impl Iterator<Item = Arc<Lane>> {
-        let lanes: Vec<_> = self.slots.load().iter().filter_map(|(_, slot)| slot.live()).collect();
-        lanes.into_iter()
+    pub(super) fn lanes(&self) -> impl Iterator<Item = Arc<Lane>> + use<> {
+        self.lanes.all()
+    }
+}
+
+impl Dial for Dialer {
+    const STORE: &'static str = "redis";
+    type Lane = Lane;
+    type Listener = PushHandler;
+
+    fn address(&self) -> &str {
+        self.address()
     }
 
-    fn find(&self, runtime: Id) -> Option<Arc<Slot>> {
-        let slots = self.slots.load();
-        slots.iter().find(|(id, _)| *id == runtime).map(|(_, slot)| Arc::clone(slot))
+    async fn open(&self, pushes: Option<&PushHandler>) -> Result<Arc<Lane>, BackendError> {
+        self.answering(self.dial(pushes).await?).await
     }
 
-    /// A slot for this runtime.
-    fn add(&self, runtime: Id) -> Arc<Slot> {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.find(runtime).unwrap_or_else(|| self.put(runtime, Slot::new(Caller::Foreground, None)))
-    }
-
-    /// The slots of runtimes that have gone are dropped on this occasion.
-    fn put(&self, runtime: Id, slot: Slot) -> Arc<Slot> {
-        let slot = Arc::new(slot);
-        let mut slots = Vec::clone(&self.slots.load());
-        slots.retain(|(id, slot)| *id != runtime && slot.is_in_use());
-        slots.push((runtime, Arc::clone(&slot)));
-        self.slots.store(Arc::new(slots));
-        slot
+    fn is_live(lane: &Lane) -> bool {
+        lane.is_live()
     }
 }
 

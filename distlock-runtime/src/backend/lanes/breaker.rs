@@ -1,11 +1,9 @@
 //! Keeps callers away from a server that can't be reached: while it is away one of them looks now and then, and all others fail at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::dial::Dialer;
-use super::lane::Lane;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::clock::{Clock, Moment};
 
@@ -22,7 +20,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// For all connections to one address. Closed as long as they can be opened.
 #[derive(Debug)]
-pub(super) struct Breaker {
+pub(in crate::backend) struct Breaker {
+    store: &'static str,
     clock: Clock,
     outage: Mutex<Option<Outage>>,
     /// It was reached once: before, a failure to connect is told to who connects, and isn't an outage.
@@ -31,7 +30,7 @@ pub(super) struct Breaker {
 
 /// Who wants a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Caller {
+pub(in crate::backend) enum Caller {
     Foreground,
     Background,
 }
@@ -52,13 +51,13 @@ struct Pause {
 }
 
 impl Breaker {
-    pub(super) fn new(clock: Clock) -> Self {
-        Self { clock, outage: Mutex::new(None), reached: AtomicBool::new(false) }
+    pub(in crate::backend) fn new(store: &'static str, clock: Clock) -> Self {
+        Self { store, clock, outage: Mutex::new(None), reached: AtomicBool::new(false) }
     }
 
     /// Whether this caller may open a connection now. In an outage one caller may after each pause, which is full of jitter, so that the
     /// processes of a fleet don't come back all at once.
-    pub(super) fn admit(&self, caller: Caller) -> Result<(), BackendError> {
+    pub(in crate::backend) fn admit(&self, caller: Caller) -> Result<(), BackendError> {
         let mut outage = self.outage();
         let Some(outage) = outage.as_mut() else { return Ok(()) };
         let now = self.clock.now();
@@ -70,37 +69,26 @@ impl Breaker {
     }
 
     /// How long to wait for an attempt that is under way; `None`: as long as it takes.
-    pub(super) fn patience(&self) -> Option<Duration> {
+    pub(in crate::backend) fn patience(&self) -> Option<Duration> {
         self.outage().is_some().then_some(PATIENCE)
     }
 
     /// What to say to a caller whose patience is over.
-    pub(super) fn refusal(&self) -> BackendError {
-        let silent = || BackendError::refused(BackendErrorKind::Unavailable, "redis was away until just now");
+    pub(in crate::backend) fn refusal(&self) -> BackendError {
+        let silent = || {
+            let text = format!("{} was away until just now", self.store);
+            BackendError::refused(BackendErrorKind::Unavailable, text)
+        };
         self.outage().as_ref().map_or_else(silent, |outage| outage.refusal(self.clock.now()))
     }
 
-    /// The connection, if somebody answers on it. That it could be opened says little: the kernel opens it for a server that has been
-    /// stopped, and a proxy for one that is gone.
-    pub(super) async fn answering(
-        &self,
-        lane: Arc<Lane>,
-        dialer: &Dialer,
-    ) -> Result<Arc<Lane>, BackendError> {
-        let asked = lane.send(redis::cmd("PING").into(), self.clock.now());
-        let why = match tokio::time::timeout(dialer.limit(), asked).await {
-            // Whatever it says, it is there.
-            Ok(Ok(_)) => return Ok(lane),
-            Ok(Err(_)) => "it closed the connection".to_owned(),
-            Err(_) => format!("no answer within {} ms", dialer.limit().as_millis()),
-        };
-        lane.retire();
-        let text = format!("can't connect to redis at {}: {why}", dialer.address());
-        Err(BackendError::refused(BackendErrorKind::Unavailable, text))
-    }
-
     /// An attempt ended. Only what may pass by itself is an outage: a wrong password is told to everybody who tries it.
-    pub(super) fn note<T>(&self, caller: Caller, address: &str, outcome: &Result<T, BackendError>) {
+    pub(in crate::backend) fn note<T>(
+        &self,
+        caller: Caller,
+        address: &str,
+        outcome: &Result<T, BackendError>,
+    ) {
         let now = self.clock.now();
         let mut outage = self.outage();
         match outcome {
@@ -111,9 +99,9 @@ impl Breaker {
                 }
                 None => {
                     if self.reached.load(Ordering::Relaxed) {
-                        tracing::warn!(%why, "redis can't be reached: until it is back, whoever asks is told so at once");
+                        tracing::warn!(%why, "{} can't be reached: until it is back, whoever asks is told so at once", self.store);
                     } else {
-                        tracing::debug!(%why, "redis isn't reached yet");
+                        tracing::debug!(%why, "{} isn't reached yet", self.store);
                     }
                     *outage = Some(Outage::new(now, why.clone()));
                 }
@@ -122,7 +110,7 @@ impl Breaker {
                 self.reached.store(true, Ordering::Relaxed);
                 if let Some(over) = outage.take() {
                     let away = now.since(over.since);
-                    tracing::info!(address, ?away, "redis can be reached again");
+                    tracing::info!(address, ?away, "{} can be reached again", self.store);
                 }
             }
         }
@@ -187,7 +175,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn in_an_outage_few_callers_look_and_all_others_are_told_since_when() {
-        let breaker = Breaker::new(Clock::Tokio);
+        let breaker = Breaker::new("redis", Clock::Tokio);
         assert!(breaker.admit(Caller::Foreground).is_ok() && breaker.patience().is_none());
         breaker.note(Caller::Foreground, "here", &away());
         assert!(!breaker.refusal().is_long_outage(), "it may be over in a moment");
@@ -205,7 +193,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn any_connection_ends_the_outage_for_all() {
-        let breaker = Breaker::new(Clock::Tokio);
+        let breaker = Breaker::new("redis", Clock::Tokio);
         for _ in 0..20 {
             breaker.note(Caller::Foreground, "here", &away());
         }

@@ -6,30 +6,29 @@ use arc_swap::ArcSwapOption;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use super::Dial;
 use super::breaker::{Breaker, Caller};
-use super::dial::{Dialer, PushHandler};
-use super::lane::Lane;
 use crate::backend::{BackendError, BackendErrorKind};
 
-type Outcome = Option<Result<Arc<Lane>, BackendError>>;
+type Outcome<D> = Option<Result<Arc<<D as Dial>::Lane>, BackendError>>;
 
 /// A runtime's lane, or the one attempt to open it that all callers wait for.
 #[derive(Debug)]
-pub(super) struct Slot {
-    lane: ArcSwapOption<Lane>,
-    opening: Mutex<Option<watch::Receiver<Outcome>>>,
+pub(super) struct Slot<D: Dial> {
+    lane: ArcSwapOption<D::Lane>,
+    opening: Mutex<Option<watch::Receiver<Outcome<D>>>>,
     caller: Caller,
-    pushes: Option<PushHandler>,
+    listener: Option<D::Listener>,
 }
 
-impl Slot {
-    pub(super) fn new(caller: Caller, pushes: Option<PushHandler>) -> Self {
-        Self { lane: ArcSwapOption::empty(), opening: Mutex::new(None), caller, pushes }
+impl<D: Dial> Slot<D> {
+    pub(super) fn new(caller: Caller, listener: Option<D::Listener>) -> Self {
+        Self { lane: ArcSwapOption::empty(), opening: Mutex::new(None), caller, listener }
     }
 
     /// The lane, if it works as far as we know.
-    pub(super) fn live(&self) -> Option<Arc<Lane>> {
-        self.lane.load_full().filter(|lane| lane.is_live())
+    pub(super) fn live(&self) -> Option<Arc<D::Lane>> {
+        self.lane.load_full().filter(|lane| D::is_live(lane))
     }
 
     /// Whether it is worth keeping: it has a live lane, or somebody is opening one.
@@ -40,10 +39,10 @@ impl Slot {
     /// The lane, once it is open.
     pub(super) async fn lane(
         self: &Arc<Self>,
-        dialer: &Arc<Dialer>,
+        dialer: &Arc<D>,
         breaker: &Arc<Breaker>,
         runtime: &Handle,
-    ) -> Result<Arc<Lane>, BackendError> {
+    ) -> Result<Arc<D::Lane>, BackendError> {
         let mut attempt = self.open(dialer, breaker, runtime)?;
         let opened = attempt.wait_for(Option::is_some);
         let outcome = match breaker.patience() {
@@ -57,7 +56,7 @@ impl Slot {
             Ok(outcome) => outcome.clone().expect("waited for it"),
             Err(_) => Err(BackendError::refused(
                 BackendErrorKind::Unavailable,
-                "the runtime that was connecting to redis has gone",
+                format!("the runtime that was connecting to {} has gone", D::STORE),
             )),
         }
     }
@@ -65,10 +64,10 @@ impl Slot {
     /// Joins the attempt under way, or starts one as a task of its own: a caller that goes away doesn't end it.
     fn open(
         self: &Arc<Self>,
-        dialer: &Arc<Dialer>,
+        dialer: &Arc<D>,
         breaker: &Arc<Breaker>,
         runtime: &Handle,
-    ) -> Result<watch::Receiver<Outcome>, BackendError> {
+    ) -> Result<watch::Receiver<Outcome<D>>, BackendError> {
         let mut opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(attempt) = opening.as_ref().filter(|attempt| is_alive(attempt)) {
             return Ok(attempt.clone());
@@ -82,10 +81,7 @@ impl Slot {
         *opening = Some(attempt.clone());
         let (slot, dialer, breaker) = (Arc::clone(self), Arc::clone(dialer), Arc::clone(breaker));
         runtime.spawn(async move {
-            let result = match dialer.dial(slot.pushes.as_ref()).await {
-                Ok(lane) => breaker.answering(lane, &dialer).await,
-                failed => failed,
-            };
+            let result = dialer.open(slot.listener.as_ref()).await;
             breaker.note(caller, dialer.address(), &result);
             if let Ok(lane) = &result {
                 slot.lane.store(Some(Arc::clone(lane)));
@@ -96,13 +92,13 @@ impl Slot {
         Ok(attempt)
     }
 
-    fn attempt(&self) -> Option<watch::Receiver<Outcome>> {
+    fn attempt(&self) -> Option<watch::Receiver<Outcome<D>>> {
         let opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         opening.clone().filter(is_alive)
     }
 }
 
 /// An attempt whose task went with its runtime never gets a result.
-fn is_alive(attempt: &watch::Receiver<Outcome>) -> bool {
+fn is_alive<T>(attempt: &watch::Receiver<T>) -> bool {
     attempt.has_changed().is_ok()
 }

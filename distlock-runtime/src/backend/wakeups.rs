@@ -1,15 +1,15 @@
-//! Who in this process waits to be told something by the store.
+//! Who in this process waits to be told something by the store. How its messages get here is the store's own.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::Value;
 use tokio::sync::Notify;
 
-use crate::backend::RecordKey;
+use super::{BackendError, LatchSpec, RecordKey};
 use crate::token::OwnerToken;
 
 /// Waiters ask at least this often, however long they have waited.
@@ -19,18 +19,20 @@ const TOLD: Duration = Duration::from_millis(250);
 /// First and last pause of a waiter that can't be told.
 const UNTOLD: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(250));
 
-/// The waiters of one manager, for locks and for records.
-#[derive(Debug, Default)]
+/// The waiters of one manager, for locks and for what has a record's name.
+#[derive(Debug)]
 pub(super) struct Wakeups {
     /// Whether messages arrive at present.
     listening: AtomicBool,
+    /// How long after a lease's end the store doesn't know it any more.
+    after_end: Duration,
     owners: Mutex<HashMap<OwnerToken, Arc<Waiter>>>,
     records: Mutex<HashMap<RecordKey, Watched>>,
 }
 
 /// One waiting owner. A message before it waits isn't lost.
 #[derive(Debug, Default)]
-pub(super) struct Waiter {
+struct Waiter {
     told: Notify,
     asked: AtomicU32,
 }
@@ -42,6 +44,16 @@ struct Watched {
 }
 
 impl Wakeups {
+    /// `after_end`: how long after a lease's end the store doesn't know it any more.
+    pub(super) fn new(after_end: Duration) -> Self {
+        Self {
+            listening: AtomicBool::new(false),
+            after_end,
+            owners: Mutex::default(),
+            records: Mutex::default(),
+        }
+    }
+
     /// Whether messages arrive at present.
     pub(super) fn is_listening(&self) -> bool {
         self.listening.load(Ordering::Acquire)
@@ -68,6 +80,7 @@ impl Wakeups {
     }
 
     /// Whether this owner may stand in a queue.
+    #[cfg(feature = "redis")]
     pub(super) fn contains(&self, owner: OwnerToken) -> bool {
         self.owners().contains_key(&owner)
     }
@@ -83,8 +96,7 @@ impl Wakeups {
         let waiter = self.owners().get(&owner).map(Arc::clone);
         let asked = waiter.as_ref().map_or(0, |waiter| waiter.asked.fetch_add(1, Ordering::Relaxed));
         let pause = jittered(pause(asked, self.is_listening()));
-        // Just after the expiry: the server removes a key when its millisecond is over.
-        let limit = remaining.map_or(pause, |remaining| pause.min(remaining + Duration::from_millis(5)));
+        let limit = remaining.map_or(pause, |remaining| pause.min(remaining + self.after_end));
         match waiter {
             // Told or not, it asks again.
             Some(waiter) => drop(tokio::time::timeout(limit, waiter.told.notified()).await),
@@ -92,28 +104,85 @@ impl Wakeups {
         }
     }
 
-    /// Watches a record for as long as the result lives.
-    pub(super) fn watch(&self, key: RecordKey) -> Watch<'_> {
-        let mut records = self.records();
-        let watched = records.entry(key).or_default();
-        watched.watchers += 1;
-        Watch { wakeups: self, key, told: Arc::clone(&watched.told) }
+    /// Waits until a record isn't in flight any more or its lease has lapsed. `look` finds out how long that still runs, if it does, and
+    /// has the store tell of its end.
+    pub(super) async fn settled_or_lapsed<L>(&self, key: RecordKey, look: impl Fn() -> L)
+    where
+        L: Future<Output = Result<Option<Duration>, BackendError>>,
+    {
+        let watch = self.watch(key);
+        for asked in 0.. {
+            // Before the look: an end after it isn't missed.
+            let mut told = pin!(watch.told());
+            told.as_mut().enable();
+            let fallback = jittered(pause(asked, self.is_listening()));
+            let limit = match look().await {
+                Ok(Some(remaining)) if remaining.is_zero() => return,
+                Ok(Some(remaining)) => fallback.min(remaining + self.after_end),
+                Ok(None) => return,
+                Err(failure) => {
+                    tracing::debug!(%failure, "a record can't be watched now");
+                    fallback
+                }
+            };
+            if tokio::time::timeout(limit, told).await.is_ok() {
+                return;
+            }
+        }
     }
 
-    /// What the server pushed: the channel, then an owner's token or `r` and a record's name.
-    pub(super) fn deliver(&self, message: &[Value]) {
-        let Some(Value::BulkString(payload)) = message.get(1) else { return };
-        let Ok(text) = std::str::from_utf8(payload) else { return };
-        if let Some(key) = text.strip_prefix('r').and_then(RecordKey::from_hex) {
+    /// Waits until a latch is open. `look` finds out how many counts are left and has the store tell of its opening by this name.
+    ///
+    /// # Errors
+    /// The first look that fails.
+    pub(super) async fn opened<L>(
+        &self,
+        bell: RecordKey,
+        latch: &LatchSpec,
+        left: &AtomicU32,
+        look: impl Fn() -> L,
+    ) -> Result<(), BackendError>
+    where
+        L: Future<Output = Result<u32, BackendError>>,
+    {
+        let watch = self.watch(bell);
+        let mut times = 0;
+        loop {
+            // Before the look: an opening after it isn't missed.
+            let mut told = pin!(watch.told());
+            told.as_mut().enable();
+            let now = look().await?;
+            left.store(now, Ordering::Release);
+            if now == 0 {
+                return Ok(());
+            }
+            // Asked again in any case before it would be forgotten.
+            let limit = jittered(pause(times, self.is_listening())).min(latch.retain.as_duration() / 2);
+            times = times.saturating_add(1);
+            let _ = tokio::time::timeout(limit, told).await;
+        }
+    }
+
+    /// A message: an owner's token, or `r` and a record's name.
+    pub(super) fn deliver(&self, message: &str) {
+        if let Some(key) = message.strip_prefix('r').and_then(RecordKey::from_hex) {
             if let Some(watched) = self.records().get(&key) {
                 watched.told.notify_waiters();
             }
-        } else if let Some(owner) = OwnerToken::from_hex(text)
+        } else if let Some(owner) = OwnerToken::from_hex(message)
             && let Some(waiter) = self.owners().get(&owner)
         {
             tracing::trace!(?owner, "told that it is its turn");
             waiter.told.notify_one();
         }
+    }
+
+    /// Watches a name for as long as the result lives.
+    fn watch(&self, key: RecordKey) -> Watch<'_> {
+        let mut records = self.records();
+        let watched = records.entry(key).or_default();
+        watched.watchers += 1;
+        Watch { wakeups: self, key, told: Arc::clone(&watched.told) }
     }
 
     fn owners(&self) -> MutexGuard<'_, HashMap<OwnerToken, Arc<Waiter>>> {
@@ -125,17 +194,17 @@ impl Wakeups {
     }
 }
 
-/// Interest in one record.
+/// Interest in one name.
 #[derive(Debug)]
-pub(super) struct Watch<'a> {
+struct Watch<'a> {
     wakeups: &'a Wakeups,
     key: RecordKey,
     told: Arc<Notify>,
 }
 
 impl Watch<'_> {
-    /// Wakes at the next message; register it (`enable`) before looking at the record.
-    pub(super) fn told(&self) -> tokio::sync::futures::Notified<'_> {
+    /// Wakes at the next message; register it (`enable`) before looking at what it is about.
+    fn told(&self) -> tokio::sync::futures::Notified<'_> {
         self.told.notified()
     }
 }
@@ -153,7 +222,7 @@ impl Drop for Watch<'_> {
 }
 
 /// How long to wait before the question number `asked` (from 0).
-pub(super) fn pause(asked: u32, listening: bool) -> Duration {
+fn pause(asked: u32, listening: bool) -> Duration {
     let (first, longest) = if listening { (TOLD, SLOWEST) } else { UNTOLD };
     first.saturating_mul(1 << asked.min(8)).min(longest)
 }
@@ -167,8 +236,8 @@ pub(super) fn jittered(pause: Duration) -> Duration {
 mod tests {
     use super::*;
 
-    fn message(payload: &str) -> [Value; 2] {
-        [Value::BulkString(b"ns!c:1".to_vec()), Value::BulkString(payload.as_bytes().to_vec())]
+    fn wakeups() -> Wakeups {
+        Wakeups::new(Duration::from_millis(5))
     }
 
     fn owner() -> OwnerToken {
@@ -177,11 +246,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_message_before_the_wait_is_not_lost() {
-        let (wakeups, owner) = (Wakeups::default(), owner());
+        let (wakeups, owner) = (wakeups(), owner());
         wakeups.set_listening(true);
         assert!(wakeups.enter(owner));
         assert!(!wakeups.enter(owner), "a repeat keeps its entry");
-        wakeups.deliver(&message(&owner.to_hex()));
+        wakeups.deliver(&owner.to_hex());
         let start = tokio::time::Instant::now();
         wakeups.turn(owner, None).await;
         assert_eq!(start.elapsed(), Duration::ZERO);
@@ -189,12 +258,12 @@ mod tests {
         wakeups.turn(owner, None).await;
         assert!(start.elapsed() >= Duration::from_millis(200));
         wakeups.leave(owner);
-        assert!(!wakeups.contains(owner));
+        assert!(wakeups.enter(owner), "it had left");
     }
 
     #[tokio::test(start_paused = true)]
     async fn waits_end_with_the_holder_or_with_the_pause() {
-        let (wakeups, owner) = (Wakeups::default(), owner());
+        let (wakeups, owner) = (wakeups(), owner());
         wakeups.set_listening(true);
         wakeups.enter(owner);
         let start = tokio::time::Instant::now();
@@ -216,7 +285,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_new_subscription_wakes_everybody() {
-        let (wakeups, owner) = (Wakeups::default(), owner());
+        let (wakeups, owner) = (wakeups(), owner());
         wakeups.enter(owner);
         let watch = wakeups.watch(RecordKey::derive("d", &[b"k"]));
         let told = watch.told();
@@ -231,13 +300,13 @@ mod tests {
 
     #[tokio::test]
     async fn record_messages_reach_their_watchers_only() {
-        let wakeups = Wakeups::default();
+        let wakeups = wakeups();
         let (one, other) = (RecordKey::derive("d", &[b"1"]), RecordKey::derive("d", &[b"2"]));
         let (first, second) = (wakeups.watch(one), wakeups.watch(other));
         let (mut told, mut silent) = (Box::pin(first.told()), Box::pin(second.told()));
         told.as_mut().enable();
         silent.as_mut().enable();
-        wakeups.deliver(&message(&format!("r{}", one.to_hex())));
+        wakeups.deliver(&format!("r{}", one.to_hex()));
         told.await;
         assert!(!silent.as_mut().enable(), "the other record didn't change");
         drop(silent);
@@ -245,13 +314,53 @@ mod tests {
         assert!(wakeups.records().is_empty());
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_record_is_looked_at_when_told_and_when_its_lease_ends() {
+        let wakeups = wakeups();
+        wakeups.set_listening(true);
+        let key = RecordKey::derive("d", &[b"1"]);
+        let start = tokio::time::Instant::now();
+        wakeups.settled_or_lapsed(key, async || Ok(None)).await;
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        let told = wakeups.settled_or_lapsed(key, async || {
+            wakeups.deliver(&format!("r{}", key.to_hex()));
+            Ok(Some(Duration::from_secs(9)))
+        });
+        told.await;
+        assert_eq!(start.elapsed(), Duration::ZERO, "a message during the look isn't lost");
+        let looks = AtomicU32::new(0);
+        let lapsed = wakeups.settled_or_lapsed(key, async || match looks.fetch_add(1, Ordering::Relaxed) {
+            0 => Ok(Some(Duration::from_millis(20))),
+            _ => Ok(Some(Duration::ZERO)),
+        });
+        lapsed.await;
+        assert_eq!(start.elapsed(), Duration::from_millis(25));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_latch_is_looked_at_until_it_is_open() {
+        let (wakeups, left) = (wakeups(), AtomicU32::new(9));
+        let retain = crate::ttl::Ttl::new(Duration::from_millis(100)).unwrap();
+        let latch = LatchSpec { key: crate::key::LockKey::new("l").unwrap(), count: 2, retain };
+        let bell = RecordKey::derive("d", &[b"1"]);
+        let start = tokio::time::Instant::now();
+        let open = wakeups.opened(bell, &latch, &left, async || Ok(0));
+        open.await.unwrap();
+        assert_eq!((left.load(Ordering::Relaxed), start.elapsed()), (0, Duration::ZERO));
+        let looks = AtomicU32::new(2);
+        let open = wakeups.opened(bell, &latch, &left, async || Ok(looks.fetch_sub(1, Ordering::Relaxed)));
+        open.await.unwrap();
+        assert!(start.elapsed() <= retain.as_duration(), "it would be forgotten meanwhile");
+        let gone = || async { Err(BackendError::key_in_use()) };
+        assert!(wakeups.opened(bell, &latch, &left, gone).await.is_err());
+        assert!(wakeups.records().is_empty());
+    }
+
     #[test]
     fn nonsense_is_ignored() {
-        let wakeups = Wakeups::default();
+        let wakeups = wakeups();
         for payload in ["", "r", "rxyz", "é", &"g".repeat(32)] {
-            wakeups.deliver(&message(payload));
+            wakeups.deliver(payload);
         }
-        wakeups.deliver(&[]);
-        wakeups.deliver(&[Value::Nil, Value::Nil]);
     }
 }

@@ -21,6 +21,12 @@ pub mod redis;
 pub mod redlock;
 mod request;
 pub(crate) mod scheme;
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zookeeper"))]
+#[cfg_attr(
+    not(all(feature = "etcd", feature = "postgres", feature = "redis", feature = "zookeeper")),
+    allow(dead_code, reason = "with fewer stores not all of it is needed")
+)]
+mod settings;
 mod state;
 mod waits;
 #[cfg(any(feature = "postgres", feature = "redis"))]

@@ -5,10 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::url;
-use crate::backend::{BackendError, BackendErrorKind};
-
-const MAX_NAMESPACE: usize = 32;
-const MAX_LABEL: usize = 64;
+use crate::backend::BackendError;
+use crate::backend::settings::{Names, config};
 
 /// The members of an etcd cluster, as clients reach them.
 ///
@@ -24,8 +22,7 @@ pub struct EtcdOptions {
     pub(super) members: Vec<(String, u16)>,
     pub(super) tls: bool,
     pub(super) user: Option<(String, String)>,
-    namespace: Option<String>,
-    label: Option<String>,
+    names: Names,
     pub(super) connect_timeout: Duration,
     pub(super) request_timeout: Duration,
     pub(super) ca: Option<PathBuf>,
@@ -37,7 +34,7 @@ impl EtcdOptions {
     /// etcd's port for clients.
     pub const DEFAULT_PORT: u16 = 2379;
     /// The namespace, unless one is chosen.
-    pub const DEFAULT_NAMESPACE: &'static str = "distlock";
+    pub const DEFAULT_NAMESPACE: &'static str = Names::DEFAULT_NAMESPACE;
     /// How long opening a connection may take, unless chosen.
     pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
     /// How long a member may take to answer, unless chosen.
@@ -60,8 +57,7 @@ impl EtcdOptions {
             members: members.into_iter().map(|text| member(text.as_ref())).collect(),
             tls: false,
             user: None,
-            namespace: None,
-            label: None,
+            names: Names::default(),
             connect_timeout: Self::DEFAULT_CONNECT_TIMEOUT,
             request_timeout: Self::DEFAULT_REQUEST_TIMEOUT,
             ca: None,
@@ -99,14 +95,14 @@ impl EtcdOptions {
     /// What all names start with: 1 to 32 of `A-Z a-z 0-9 _ . -`. Managers that share locks share the namespace.
     #[must_use]
     pub fn namespace(mut self, name: impl Into<String>) -> Self {
-        self.namespace = Some(name.into());
+        self.names.namespace = Some(name.into());
         self
     }
 
     /// The namespace, unless one is chosen already (by a URL).
     #[must_use]
     pub fn or_namespace(mut self, name: impl Into<String>) -> Self {
-        self.namespace.get_or_insert_with(|| name.into());
+        self.names.namespace.get_or_insert_with(|| name.into());
         self
     }
 
@@ -114,14 +110,14 @@ impl EtcdOptions {
     /// become `_`; cut after 64 bytes.
     #[must_use]
     pub fn label(mut self, text: impl Into<String>) -> Self {
-        self.label = Some(text.into());
+        self.names.label = Some(text.into());
         self
     }
 
     /// The label, unless one is chosen already (by a URL).
     #[must_use]
     pub fn or_label(mut self, text: impl Into<String>) -> Self {
-        self.label.get_or_insert_with(|| text.into());
+        self.names.label.get_or_insert_with(|| text.into());
         self
     }
 
@@ -162,14 +158,7 @@ impl EtcdOptions {
     }
 
     pub(super) fn checked_namespace(&self) -> Result<&str, BackendError> {
-        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
-        let namespace = self.namespace.as_deref().unwrap_or(Self::DEFAULT_NAMESPACE);
-        if (1..=MAX_NAMESPACE).contains(&namespace.len()) && namespace.chars().all(allowed) {
-            return Ok(namespace);
-        }
-        Err(config(format!(
-            "the namespace {namespace:?} is not 1 to {MAX_NAMESPACE} characters of A-Z a-z 0-9 _ . -"
-        )))
+        self.names.checked_namespace()
     }
 
     /// What is wrong whichever way the options were made.
@@ -210,19 +199,8 @@ impl EtcdOptions {
 
     /// What stands in the values for people.
     pub(crate) fn value_label(&self) -> String {
-        let text = self.label.clone().unwrap_or_else(|| {
-            let name = rustix::system::uname();
-            format!("{}:{}", name.nodename().to_string_lossy(), std::process::id())
-        });
-        let mut label: String =
-            text.chars().map(|c| if c.is_whitespace() || c.is_control() { '_' } else { c }).collect();
-        label.truncate(label.floor_char_boundary(MAX_LABEL));
-        label
+        self.names.label()
     }
-}
-
-pub(super) fn config(detail: impl Into<String>) -> BackendError {
-    BackendError::refused(BackendErrorKind::Config, detail)
 }
 
 impl fmt::Debug for EtcdOptions {
@@ -231,8 +209,8 @@ impl fmt::Debug for EtcdOptions {
             .field("members", &self.members)
             .field("tls", &self.tls)
             .field("user", &self.user.as_ref().map(|(name, _)| name))
-            .field("namespace", &self.namespace)
-            .field("label", &self.label)
+            .field("namespace", &self.names.namespace)
+            .field("label", &self.names.label)
             .field("connect_timeout", &self.connect_timeout)
             .field("request_timeout", &self.request_timeout)
             .field("ca", &self.ca)

@@ -22,7 +22,8 @@ pub(super) fn secured(
     }
     let read = |what: &str, path: &std::path::Path| {
         std::fs::read(path).map_err(|error| {
-            super::options::config(format!("{what}: {} can't be read", path.display())).with_source(error)
+            crate::backend::settings::config(format!("{what}: {} can't be read", path.display()))
+                .with_source(error)
         })
     };
     let mut tls = TlsOptions::new();

@@ -1,14 +1,12 @@
 //! `etcd://` and `etcd+https://` URLs, checked to the last parameter.
 
-use std::borrow::Cow;
-use std::time::Duration;
-
-use percent_encoding::percent_decode_str;
-
-use super::options::{EtcdOptions, config};
+use super::options::EtcdOptions;
 use crate::backend::BackendError;
+use crate::backend::settings::{UrlReader, both, config, time};
 
-const KNOWN: &str = "ca, cert, connect_timeout, domain, key, label, namespace, request_timeout, tls";
+const URL: UrlReader = UrlReader::new("etcd");
+const KNOWN: &[&str] =
+    &["ca", "cert", "connect_timeout", "domain", "key", "label", "namespace", "request_timeout", "tls"];
 
 pub(super) fn parse(text: &str) -> Result<EtcdOptions, BackendError> {
     let (scheme, rest) = text.split_once("://").unwrap_or_default();
@@ -19,11 +17,8 @@ pub(super) fn parse(text: &str) -> Result<EtcdOptions, BackendError> {
     };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, tail) = rest.split_at(end);
-    // A part of a password may stand there: nothing of it is quoted.
-    if tail.contains('@') {
-        return Err(config(
-            "the etcd URL can't be read, and an '@' stands behind its hosts: '/', '?' and '#' in user and password are written %2F, %3F and %23",
-        ));
+    if URL.ends_early(text) {
+        return Err(URL.early("hosts"));
     }
     let (credentials, hosts) = match authority.rsplit_once('@') {
         Some((credentials, hosts)) => (Some(credentials), hosts),
@@ -37,7 +32,7 @@ pub(super) fn parse(text: &str) -> Result<EtcdOptions, BackendError> {
         let Some((user, password)) = credentials.split_once(':') else {
             return Err(config("user without password; write etcd://user:password@host"));
         };
-        options = options.user(decoded("user", user)?, decoded("password", password)?);
+        options = options.user(URL.decoded("user", user)?, URL.decoded("password", password)?);
     }
     let query = match tail.strip_prefix('/').unwrap_or(tail) {
         "" => "",
@@ -54,13 +49,9 @@ pub(super) fn parse(text: &str) -> Result<EtcdOptions, BackendError> {
 }
 
 fn parameters(mut options: EtcdOptions, query: &str) -> Result<EtcdOptions, BackendError> {
-    let (mut seen, mut certificate, mut key) = (Vec::new(), None, None);
-    check_escapes("parameters", query)?;
-    for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
-        if seen.contains(&name) {
-            return Err(config(format!("the parameter \"{name}\" stands twice in the etcd URL")));
-        }
-        options = match &*name {
+    let (mut certificate, mut key) = (None, None);
+    for (name, value) in URL.parameters(query, KNOWN, &[])? {
+        options = match name {
             "ca" => options.ca(&*value),
             "cert" => {
                 certificate = Some(value.into_owned());
@@ -70,64 +61,29 @@ fn parameters(mut options: EtcdOptions, query: &str) -> Result<EtcdOptions, Back
                 key = Some(value.into_owned());
                 options
             }
-            "connect_timeout" => options.connect_timeout(time(&name, &value)?),
-            "request_timeout" => options.request_timeout(time(&name, &value)?),
+            "connect_timeout" => options.connect_timeout(time(name, &value)?),
+            "request_timeout" => options.request_timeout(time(name, &value)?),
             "domain" => options.domain(&*value),
             "label" => options.label(&*value),
             "namespace" => options.namespace(&*value),
-            "tls" => match (&*value, options.tls) {
+            _ => match (&*value, options.tls) {
                 ("on", _) => options.tls(),
                 ("off", false) => options,
                 ("off", true) => return Err(config("tls=off in an etcd+https:// URL: use etcd://")),
                 _ => return Err(config(format!("tls is on or off, not \"{value}\""))),
             },
-            // Without a value it may be a part of a password behind an unescaped '&'.
-            _ if value.is_empty() => {
-                return Err(config(format!(
-                    "an unknown parameter without a value in the etcd URL; known: {KNOWN}"
-                )));
-            }
-            other => {
-                return Err(config(format!("unknown parameter \"{other}\" in the etcd URL; known: {KNOWN}")));
-            }
         };
-        seen.push(name);
     }
-    match (certificate, key) {
-        (Some(certificate), Some(key)) => Ok(options.client_certificate(certificate, key)),
-        (None, None) => Ok(options),
-        _ => Err(config("cert and key belong together: give both, or none")),
-    }
-}
-
-fn time(name: &str, value: &str) -> Result<Duration, BackendError> {
-    match humantime::parse_duration(value) {
-        Ok(limit) if !limit.is_zero() => Ok(limit),
-        _ => Err(config(format!("{name}={value} is not a time such as 5s or 500ms"))),
-    }
-}
-
-fn decoded<'a>(what: &str, text: &'a str) -> Result<Cow<'a, str>, BackendError> {
-    check_escapes(what, text)?;
-    percent_decode_str(text)
-        .decode_utf8()
-        .map_err(|_| config(format!("the {what} of the etcd URL is not UTF-8 once decoded")))
-}
-
-/// Decoding would take a `%` that begins no escape as it is, and a password would be another than was meant.
-fn check_escapes(what: &str, text: &str) -> Result<(), BackendError> {
-    let is_escape =
-        |behind: &str| behind.len() >= 2 && behind.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
-    if text.split('%').skip(1).all(is_escape) {
-        return Ok(());
-    }
-    Err(config(format!(
-        "a '%' in the {what} of the etcd URL begins no escape such as %2F; a plain '%' is written %25"
-    )))
+    Ok(match both(["cert", "key"], (certificate, key))? {
+        Some((certificate, key)) => options.client_certificate(certificate, key),
+        None => options,
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::backend::BackendErrorKind;
 
@@ -158,7 +114,13 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_and_what_is_known_is_listed() {
         for (url, expected) in [
-            ("etcd://h?ttl=3", &["\"ttl\"", KNOWN][..]),
+            (
+                "etcd://h?ttl=3",
+                &[
+                    "\"ttl\"",
+                    "ca, cert, connect_timeout, domain, key, label, namespace, request_timeout, tls",
+                ][..],
+            ),
             ("etcd://h?label=a&label=b", &["\"label\"", "twice"]),
             ("etcd://h:99999", &["port"]),
             ("etcd://h:0", &["port"]),

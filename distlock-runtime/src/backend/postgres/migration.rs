@@ -4,7 +4,8 @@ use std::fmt;
 
 use super::connection::{Failure, Lane};
 use super::error;
-use super::options::{PostgresOptions, config};
+use super::options::PostgresOptions;
+use crate::backend::settings::config;
 use crate::backend::{BackendError, BackendErrorKind};
 
 /// The SQL that makes the tables of the [default schema](PostgresOptions::DEFAULT_SCHEMA), or brings them up to date. It may be run

@@ -44,6 +44,7 @@ pub use self::options::{PostgresMode, PostgresOptions};
 use self::connection::Connections;
 use self::records::Records;
 use self::statements::Statements;
+use super::settings;
 use super::wakeups::Wakeups;
 use super::{
     AcquireRequest, Attempt, AttemptAll, Backend, BackendError, Blocked, Guarantees, HolderState, LatchStore,
@@ -87,7 +88,7 @@ impl PostgresBackend {
     pub fn open(options: &PostgresOptions, clock: Clock) -> Result<Arc<Self>, BackendError> {
         let namespace = options.checked_namespace()?.to_owned();
         let connections = Arc::new(Connections::new(options, clock)?);
-        let random = OwnerToken::random().map_err(|failure| options::config(failure.to_string()))?;
+        let random = OwnerToken::random().map_err(|failure| settings::config(failure.to_string()))?;
         let (wakeups, channel) = (Arc::new(Wakeups::new(AFTER_END)), format!("distlock_{}", random.to_hex()));
         let records = Records::new(connections.clone(), &namespace, wakeups.clone(), &channel);
         Ok(Arc::new(Self {

@@ -5,12 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::url;
-use crate::backend::{BackendError, BackendErrorKind};
+use crate::backend::BackendError;
+use crate::backend::settings::{Names, config, place};
 
-/// Longest namespace, in bytes.
-const MAX_NAMESPACE: usize = 32;
-/// Longest label, in bytes; the rest is cut off.
-const MAX_LABEL: usize = 64;
 /// Longest name of a schema, in bytes: the server's own limit.
 const MAX_SCHEMA: usize = 63;
 
@@ -49,8 +46,7 @@ pub struct PostgresOptions {
     pub(super) mode: PostgresMode,
     pub(super) schema: String,
     pub(super) migrate: bool,
-    namespace: Option<String>,
-    label: Option<String>,
+    names: Names,
     connect_timeout: Duration,
 }
 
@@ -58,7 +54,7 @@ impl PostgresOptions {
     /// The port of a URL without one.
     pub const DEFAULT_PORT: u16 = 5432;
     /// The namespace of a URL without one.
-    pub const DEFAULT_NAMESPACE: &'static str = "distlock";
+    pub const DEFAULT_NAMESPACE: &'static str = Names::DEFAULT_NAMESPACE;
     /// The schema that the tables are in, unless set otherwise.
     pub const DEFAULT_SCHEMA: &'static str = "distlock";
     /// How long opening a connection may take, unless set otherwise.
@@ -82,8 +78,7 @@ impl PostgresOptions {
             mode: PostgresMode::Row,
             schema: Self::DEFAULT_SCHEMA.to_owned(),
             migrate: true,
-            namespace: None,
-            label: None,
+            names: Names::default(),
             connect_timeout: Self::DEFAULT_CONNECT_TIMEOUT,
         }
     }
@@ -214,14 +209,14 @@ impl PostgresOptions {
     /// What distinguishes the locks of one application: 1 to 32 of `A-Z a-z 0-9 _ . -`. Managers that share locks share the namespace.
     #[must_use]
     pub fn namespace(mut self, name: impl Into<String>) -> Self {
-        self.namespace = Some(name.into());
+        self.names.namespace = Some(name.into());
         self
     }
 
     /// The namespace, unless one is chosen already (by a URL).
     #[must_use]
     pub fn or_namespace(mut self, name: impl Into<String>) -> Self {
-        self.namespace.get_or_insert_with(|| name.into());
+        self.names.namespace.get_or_insert_with(|| name.into());
         self
     }
 
@@ -229,14 +224,14 @@ impl PostgresOptions {
     /// become `_`; cut after 64 bytes.
     #[must_use]
     pub fn label(mut self, text: impl Into<String>) -> Self {
-        self.label = Some(text.into());
+        self.names.label = Some(text.into());
         self
     }
 
     /// The label, unless one is chosen already (by a URL).
     #[must_use]
     pub fn or_label(mut self, text: impl Into<String>) -> Self {
-        self.label.get_or_insert_with(|| text.into());
+        self.names.label.get_or_insert_with(|| text.into());
         self
     }
 
@@ -257,14 +252,7 @@ impl PostgresOptions {
     }
 
     pub(super) fn checked_namespace(&self) -> Result<&str, BackendError> {
-        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
-        let namespace = self.namespace.as_deref().unwrap_or(Self::DEFAULT_NAMESPACE);
-        if (1..=MAX_NAMESPACE).contains(&namespace.len()) && namespace.chars().all(allowed) {
-            return Ok(namespace);
-        }
-        Err(config(format!(
-            "the namespace {namespace:?} is not 1 to {MAX_NAMESPACE} characters of A-Z a-z 0-9 _ . -"
-        )))
+        self.names.checked_namespace()
     }
 
     /// Schema and namespace.
@@ -278,14 +266,7 @@ impl PostgresOptions {
 
     /// Who holds a lock, for people.
     pub(crate) fn value_label(&self) -> String {
-        let text = self.label.clone().unwrap_or_else(|| {
-            let name = rustix::system::uname();
-            format!("{}:{}", name.nodename().to_string_lossy(), std::process::id())
-        });
-        let mut label: String =
-            text.chars().map(|c| if c.is_whitespace() || c.is_control() { '_' } else { c }).collect();
-        label.truncate(label.floor_char_boundary(MAX_LABEL));
-        label
+        self.names.label()
     }
 }
 
@@ -303,17 +284,6 @@ pub(crate) fn check_schema(schema: &str) -> Result<&str, BackendError> {
     )))
 }
 
-pub(super) fn place(host: &str, port: u16) -> String {
-    match host.contains(':') {
-        true => format!("[{host}]:{port}"),
-        false => format!("{host}:{port}"),
-    }
-}
-
-pub(super) fn config(detail: impl Into<String>) -> BackendError {
-    BackendError::refused(BackendErrorKind::Config, detail)
-}
-
 impl fmt::Debug for PostgresOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresOptions")
@@ -326,8 +296,8 @@ impl fmt::Debug for PostgresOptions {
             .field("mode", &self.mode)
             .field("schema", &self.schema)
             .field("migrate", &self.migrate)
-            .field("namespace", &self.namespace)
-            .field("label", &self.label)
+            .field("namespace", &self.names.namespace)
+            .field("label", &self.names.label)
             .field("connect_timeout", &self.connect_timeout)
             .finish_non_exhaustive()
     }
@@ -336,16 +306,10 @@ impl fmt::Debug for PostgresOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::BackendErrorKind;
 
     #[test]
-    fn namespaces_and_schemas_are_checked() {
-        for good in ["a", "distlock", "A-z_0.9", &"n".repeat(32)] {
-            assert!(PostgresOptions::new("h").namespace(good).checked_namespace().is_ok(), "{good}");
-        }
-        for bad in ["", "a:b", "é", "a b", &"n".repeat(33)] {
-            let error = PostgresOptions::new("h").namespace(bad).checked_namespace().unwrap_err();
-            assert_eq!(error.kind(), BackendErrorKind::Config, "{bad}");
-        }
+    fn schemas_are_checked() {
         for good in ["distlock", "_a1", "public", &"s".repeat(63)] {
             assert!(PostgresOptions::new("h").schema(good).checked_schema().is_ok(), "{good}");
         }
@@ -353,13 +317,6 @@ mod tests {
             let error = PostgresOptions::new("h").schema(bad).checked_schema().unwrap_err();
             assert_eq!(error.kind(), BackendErrorKind::Config, "{bad}");
         }
-    }
-
-    #[test]
-    fn labels_are_one_bounded_word() {
-        let label = |text: &str| PostgresOptions::new("h").label(text).value_label();
-        assert_eq!(label("web 1\n2"), "web_1_2");
-        assert_eq!(label(&"é".repeat(50)).len(), 64);
     }
 
     #[test]

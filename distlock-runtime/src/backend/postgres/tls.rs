@@ -10,8 +10,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 #[cfg(feature = "postgres-tls")]
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::options::{PostgresOptions, config};
+use super::options::PostgresOptions;
 use crate::backend::BackendError;
+use crate::backend::settings::config;
 
 #[derive(Clone)]
 pub(super) enum Tls {

@@ -3,10 +3,12 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use percent_encoding::percent_decode_str;
-
-use super::options::{PostgresMode, PostgresOptions, config};
+use super::options::{PostgresMode, PostgresOptions};
 use crate::backend::BackendError;
+use crate::backend::settings::{UrlReader, both, config};
+
+/// As libpq has it, a `+` is a plus.
+const URL: UrlReader = UrlReader::new("postgres").with_plain_plus();
 
 const KNOWN: &[&str] = &[
     "application_name",
@@ -35,7 +37,7 @@ pub(super) fn parse(text: &str) -> Result<PostgresOptions, BackendError> {
         return Err(config("this is not a postgres URL; it begins with postgres:// or postgresql://"));
     };
     let end = behind.find(['/', '?', '#']).unwrap_or(behind.len());
-    if behind[end..].contains('@') {
+    if URL.ends_early(text) {
         return Err(config(
             "an '@' stands behind the host of the postgres URL: '/', '?', '#' and '@' in user and password are written %2F, %3F, %23 and %40",
         ));
@@ -106,25 +108,16 @@ fn number(text: &str) -> Option<u16> {
 }
 
 fn parameters(query: &str, mut options: PostgresOptions) -> Result<PostgresOptions, BackendError> {
-    check_escapes("parameters", query)?;
-    let (mut seen, mut certificate, mut key) = (Vec::new(), None, None);
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let Some((name, value)) = pair.split_once('=') else {
-            return Err(config(format!(
-                "a parameter without a value in the postgres URL (not shown, since an '&' in a password is written %26); known: {}",
-                KNOWN.join(", ")
-            )));
-        };
-        // As libpq has it, a '+' is a plus.
-        let (name, value) = (decoded("parameters", name)?, decoded("parameters", value)?);
-        if !KNOWN.contains(&&*name) {
-            let known = KNOWN.join(", ");
-            return Err(config(format!("unknown parameter {name:?} in the postgres URL; known: {known}")));
-        }
-        if seen.contains(&name) {
-            return Err(config(format!("the parameter \"{name}\" stands twice in the postgres URL")));
-        }
-        options = match &*name {
+    if query.split('&').any(|pair| !pair.is_empty() && !pair.contains('=')) {
+        return Err(config(format!(
+            "a parameter without a value in the postgres URL (not shown, since an '&' in a password is written %26); known: {}",
+            KNOWN.join(", ")
+        )));
+    }
+    let (mut certificate, mut key) = (None, None);
+    for (name, value) in URL.parameters(query, KNOWN, &[])? {
+        let value = without_zero("parameters", value)?;
+        options = match name {
             "application_name" => options.application_name(value),
             "connect_timeout" => options.connect_timeout(seconds(&value)?),
             "dbname" => options.database(value),
@@ -140,7 +133,7 @@ fn parameters(query: &str, mut options: PostgresOptions) -> Result<PostgresOptio
                 options.listen(name, port)
             }
             "migrate" => {
-                let allowed = switch(&name, &value)?;
+                let allowed = switch(name, &value)?;
                 options.migrate(allowed)
             }
             "mode" => match &*value {
@@ -182,12 +175,9 @@ fn parameters(query: &str, mut options: PostgresOptions) -> Result<PostgresOptio
             }
             _ => options.username(value),
         };
-        seen.push(name);
     }
-    match (certificate, key) {
-        (Some(certificate), Some(key)) => options = options.client_certificate(certificate, key),
-        (None, None) => {}
-        _ => return Err(config("sslcert and sslkey belong together: give both, or none")),
+    if let Some((certificate, key)) = both(["sslcert", "sslkey"], (certificate, key))? {
+        options = options.client_certificate(certificate, key);
     }
     if !options.tls && (options.ca.is_some() || options.client_certificate.is_some()) {
         return Err(config("sslrootcert, sslcert and sslkey need TLS: add sslmode=verify-full"));
@@ -217,26 +207,15 @@ fn switch(name: &str, value: &str) -> Result<bool, BackendError> {
 }
 
 fn decoded<'a>(what: &str, text: &'a str) -> Result<Cow<'a, str>, BackendError> {
-    check_escapes(what, text)?;
-    let text = percent_decode_str(text)
-        .decode_utf8()
-        .map_err(|_| config(format!("the {what} of the postgres URL is not UTF-8 once decoded")))?;
-    if text.contains('\0') {
-        return Err(config(format!("the {what} of the postgres URL has a zero byte")));
-    }
-    Ok(text)
+    without_zero(what, URL.decoded(what, text)?)
 }
 
-/// Decoding would take a `%` that begins no escape as it is, and a password would be another than was meant.
-fn check_escapes(what: &str, text: &str) -> Result<(), BackendError> {
-    let is_escape =
-        |behind: &str| behind.len() >= 2 && behind.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
-    if text.split('%').skip(1).all(is_escape) {
-        return Ok(());
+/// The protocol ends its texts with a zero byte.
+fn without_zero<'a>(what: &str, text: Cow<'a, str>) -> Result<Cow<'a, str>, BackendError> {
+    match text.contains('\0') {
+        true => Err(config(format!("the {what} of the postgres URL has a zero byte"))),
+        false => Ok(text),
     }
-    Err(config(format!(
-        "a '%' in the {what} of the postgres URL begins no escape such as %2F; a plain '%' is written %25"
-    )))
 }
 
 #[cfg(test)]

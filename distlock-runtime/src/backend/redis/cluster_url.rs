@@ -1,8 +1,9 @@
 //! `redis+cluster://` URLs.
 
-use super::options::{Address, RedisOptions, config};
+use super::options::{Address, RedisOptions};
 use super::several::{Several, switch};
 use crate::backend::BackendError;
+use crate::backend::settings::config;
 
 pub(super) const SCHEME: &str = "redis+cluster://";
 /// What this form has beside what one server's URL takes.

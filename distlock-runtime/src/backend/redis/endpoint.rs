@@ -8,8 +8,9 @@ use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
 use super::connection::{Members, Reach, Route, Sentinels};
-use super::options::{Address, RedisOptions, config};
+use super::options::{Address, RedisOptions};
 use crate::backend::BackendError;
+use crate::backend::settings::config;
 
 /// A peer that doesn't acknowledge what was sent is given up after this long, so that a healed network is used at once
 /// and not when the kernel's back-off ends.

@@ -67,6 +67,7 @@ use self::native::Native;
 use self::serve::Channel;
 use self::spread::any;
 use self::standby::Standby;
+use super::settings;
 use super::wakeups::Wakeups;
 use super::{
     AcquireRequest, Attempt, AttemptAll, Backend, BackendError, Blocked, Guarantees, HolderState, LatchStore,
@@ -117,7 +118,7 @@ impl RedisBackend {
         );
         let mut random = [0; 8];
         getrandom::fill(&mut random).map_err(|failure| {
-            options::config("the operating system gave no random numbers").with_source(failure)
+            settings::config("the operating system gave no random numbers").with_source(failure)
         })?;
         Ok(Arc::new(Self {
             connections,

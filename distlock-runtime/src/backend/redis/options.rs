@@ -8,13 +8,9 @@ use std::time::Duration;
 use super::credentials::{CredentialProvider, Login};
 use super::replicated::{Replication, SentinelOptions};
 use super::{cluster_url, sentinel_url, url};
+use crate::backend::BackendError;
 use crate::backend::scheme::in_small_letters;
-use crate::backend::{BackendError, BackendErrorKind};
-
-/// Longest namespace, in bytes.
-const MAX_NAMESPACE: usize = 32;
-/// Longest label, in bytes; the rest is cut off.
-const MAX_LABEL: usize = 64;
+use crate::backend::settings::{Names, config, place};
 
 /// How to reach one Redis server, and what this manager is called there.
 ///
@@ -31,8 +27,7 @@ pub struct RedisOptions {
     pub(super) password: Option<String>,
     pub(super) login: Login,
     pub(super) database: u32,
-    namespace: Option<String>,
-    label: Option<String>,
+    names: Names,
     connect_timeout: Duration,
     pub(super) ca: Option<PathBuf>,
     pub(super) client_certificate: Option<(PathBuf, PathBuf)>,
@@ -52,7 +47,7 @@ impl RedisOptions {
     /// The port of a URL without one.
     pub const DEFAULT_PORT: u16 = 6379;
     /// The namespace of a URL without one.
-    pub const DEFAULT_NAMESPACE: &'static str = "distlock";
+    pub const DEFAULT_NAMESPACE: &'static str = Names::DEFAULT_NAMESPACE;
     /// How long opening a connection may take, unless set otherwise.
     pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -152,14 +147,14 @@ impl RedisOptions {
     /// What all keys start with: 1 to 32 of `A-Z a-z 0-9 _ . -`. Managers that share locks share the namespace.
     #[must_use]
     pub fn namespace(mut self, name: impl Into<String>) -> Self {
-        self.namespace = Some(name.into());
+        self.names.namespace = Some(name.into());
         self
     }
 
     /// The namespace, unless one is chosen already (by a URL).
     #[must_use]
     pub fn or_namespace(mut self, name: impl Into<String>) -> Self {
-        self.namespace.get_or_insert_with(|| name.into());
+        self.names.namespace.get_or_insert_with(|| name.into());
         self
     }
 
@@ -167,14 +162,14 @@ impl RedisOptions {
     /// become `_`; cut after 64 bytes.
     #[must_use]
     pub fn label(mut self, text: impl Into<String>) -> Self {
-        self.label = Some(text.into());
+        self.names.label = Some(text.into());
         self
     }
 
     /// The label, unless one is chosen already (by a URL).
     #[must_use]
     pub fn or_label(mut self, text: impl Into<String>) -> Self {
-        self.label.get_or_insert_with(|| text.into());
+        self.names.label.get_or_insert_with(|| text.into());
         self
     }
 
@@ -207,8 +202,7 @@ impl RedisOptions {
             password: None,
             login: Login::default(),
             database: 0,
-            namespace: None,
-            label: None,
+            names: Names::default(),
             connect_timeout: Self::DEFAULT_CONNECT_TIMEOUT,
             ca: None,
             client_certificate: None,
@@ -230,15 +224,11 @@ impl RedisOptions {
 
     /// Where the server is, without credentials.
     pub(in crate::backend) fn address(&self) -> String {
-        let place = |host: &str, port: &u16| match host.contains(':') {
-            true => format!("[{host}]:{port}"),
-            false => format!("{host}:{port}"),
-        };
         let places = |all: &[(String, u16)]| {
-            all.iter().map(|(host, port)| place(host, port)).collect::<Vec<_>>().join(", ")
+            all.iter().map(|(host, port)| place(host, *port)).collect::<Vec<_>>().join(", ")
         };
         match &self.address {
-            Address::Tcp { host, port, .. } => place(host, port),
+            Address::Tcp { host, port, .. } => place(host, *port),
             Address::Sentinel { sentinels, name, .. } => {
                 format!("{name}, by Sentinel at {}", places(sentinels))
             }
@@ -252,32 +242,13 @@ impl RedisOptions {
     }
 
     pub(super) fn checked_namespace(&self) -> Result<&str, BackendError> {
-        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
-        let namespace = self.namespace.as_deref().unwrap_or(Self::DEFAULT_NAMESPACE);
-        if (1..=MAX_NAMESPACE).contains(&namespace.len()) && namespace.chars().all(allowed) {
-            return Ok(namespace);
-        }
-        Err(config(format!(
-            "the namespace {:?} is not 1 to {MAX_NAMESPACE} characters of A-Z a-z 0-9 _ . -",
-            namespace
-        )))
+        self.names.checked_namespace()
     }
 
     /// What stands behind the owner token in a lock's value.
     pub(crate) fn value_label(&self) -> String {
-        let text = self.label.clone().unwrap_or_else(|| {
-            let name = rustix::system::uname();
-            format!("{}:{}", name.nodename().to_string_lossy(), std::process::id())
-        });
-        let mut label: String =
-            text.chars().map(|c| if c.is_whitespace() || c.is_control() { '_' } else { c }).collect();
-        label.truncate(label.floor_char_boundary(MAX_LABEL));
-        label
+        self.names.label()
     }
-}
-
-pub(super) fn config(detail: impl Into<String>) -> BackendError {
-    BackendError::refused(BackendErrorKind::Config, detail)
 }
 
 impl fmt::Debug for RedisOptions {
@@ -288,8 +259,8 @@ impl fmt::Debug for RedisOptions {
             .field("password", &self.password.as_ref().map(|_| "…"))
             .field("credentials", &self.login)
             .field("database", &self.database)
-            .field("namespace", &self.namespace)
-            .field("label", &self.label)
+            .field("namespace", &self.names.namespace)
+            .field("label", &self.names.label)
             .field("connect_timeout", &self.connect_timeout)
             .field("ca", &self.ca)
             .field("client_certificate", &self.client_certificate)
@@ -301,26 +272,6 @@ impl fmt::Debug for RedisOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn namespaces_are_checked() {
-        for good in ["a", "distlock", "A-z_0.9", &"n".repeat(32)] {
-            assert!(RedisOptions::new("h").namespace(good).checked_namespace().is_ok(), "{good}");
-        }
-        for bad in ["", "a:b", "a!b", "a{b", "é", "a b", &"n".repeat(33)] {
-            let error = RedisOptions::new("h").namespace(bad).checked_namespace().unwrap_err();
-            assert_eq!(error.kind(), BackendErrorKind::Config, "{bad}");
-        }
-    }
-
-    #[test]
-    fn labels_are_one_bounded_word() {
-        let label = |text: &str| RedisOptions::new("h").label(text).value_label();
-        assert_eq!(label("web 1\n2"), "web_1_2");
-        assert_eq!(label(&"é".repeat(50)).len(), 64);
-        let default = RedisOptions::new("h").value_label();
-        assert!(default.ends_with(&format!(":{}", std::process::id())), "{default}");
-    }
 
     #[test]
     fn secrets_are_not_shown() {

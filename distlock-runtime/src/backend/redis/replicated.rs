@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::options::{Address, RedisOptions, config};
+use super::options::{Address, RedisOptions};
+use crate::backend::settings::config;
 use crate::backend::{BackendError, Guarantees, Promise};
 
 /// Confirmations that take longer would hold up the connection too long.

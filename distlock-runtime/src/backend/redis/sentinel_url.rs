@@ -2,7 +2,7 @@
 
 use super::options::{Address, RedisOptions};
 use super::several::{Several, switch};
-use super::url::decoded;
+use super::url::URL;
 use crate::backend::BackendError;
 
 pub(super) const SCHEME: &str = "redis+sentinel://";
@@ -15,7 +15,7 @@ pub(super) fn parse(text: &str) -> Result<RedisOptions, BackendError> {
             path.split_once('/').map_or("", |(_, database)| database)
         })?;
     let (name, _) = path.split_once('/').unwrap_or((path, ""));
-    let name = decoded("name of the primary", name)?.into_owned();
+    let name = URL.decoded("name of the primary", name)?.into_owned();
     options.address = Address::Sentinel { sentinels, name, tls: false };
     for (parameter, value) in own {
         options = match parameter {

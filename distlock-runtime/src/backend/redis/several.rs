@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::options::{Address, RedisOptions, config};
-use super::url::{self, decoded};
+use super::options::{Address, RedisOptions};
+use super::url::{self, URL};
 use crate::backend::BackendError;
+use crate::backend::settings::config;
 
 /// The parts of such a URL: `scheme://credentials@host:port,host:port/path?parameters`.
 pub(super) struct Several<'a> {
@@ -70,9 +71,9 @@ fn split<'a>(query: &'a str, known: &[&'static str]) -> Result<(Pairs<'a>, Strin
             continue;
         };
         if own.iter().any(|(name, _)| name == known) {
-            return Err(config(format!("the parameter \"{known}\" stands twice in the redis URL")));
+            return Err(URL.twice(known));
         }
-        own.push((*known, decoded(known, value)?));
+        own.push((*known, URL.decoded(known, value)?));
     }
     Ok((own, others.join("&")))
 }

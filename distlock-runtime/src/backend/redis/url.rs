@@ -1,14 +1,13 @@
 //! `redis://`, `rediss://` and `redis+unix://` URLs, checked to the last parameter.
 
-use std::borrow::Cow;
-use std::time::Duration;
-
-use percent_encoding::percent_decode_str;
 use url::{Host, Url};
 
-use super::options::{RedisOptions, config};
+use super::options::RedisOptions;
 use super::several::switch;
 use crate::backend::BackendError;
+use crate::backend::settings::{UrlReader, both, config, time};
+
+pub(super) const URL: UrlReader = UrlReader::new("redis");
 
 /// What every form takes.
 const COMMON: &[&str] =
@@ -26,19 +25,11 @@ pub(super) fn parse(text: &str) -> Result<RedisOptions, BackendError> {
 
 /// `elsewhere`: parameters that the caller reads itself, for the list of those that are known.
 pub(super) fn parse_with(text: &str, elsewhere: &[&'static str]) -> Result<RedisOptions, BackendError> {
-    read(text, elsewhere).map_err(|error| if ends_early(text) { early() } else { error })
-}
-
-/// Whether an `@` stands behind what was taken for the host. Then a part of the password may stand there too, and nothing is quoted.
-fn ends_early(text: &str) -> bool {
-    let behind = text.split_once("://").map_or("", |(_, behind)| behind);
-    behind.find(['/', '?', '#']).is_some_and(|end| behind[end..].contains('@'))
+    read(text, elsewhere).map_err(|error| if URL.ends_early(text) { early() } else { error })
 }
 
 pub(super) fn early() -> BackendError {
-    config(
-        "the redis URL can't be read, and an '@' stands behind its host: '/', '?' and '#' in user and password are written %2F, %3F and %23",
-    )
+    URL.early("host")
 }
 
 fn read(text: &str, elsewhere: &[&'static str]) -> Result<RedisOptions, BackendError> {
@@ -92,10 +83,10 @@ fn network(url: &Url) -> Result<RedisOptions, BackendError> {
     }
     let mut options = RedisOptions::new(host).port(url.port().unwrap_or(RedisOptions::DEFAULT_PORT));
     if !url.username().is_empty() {
-        options = options.username(decoded("user", url.username())?);
+        options = options.username(URL.decoded("user", url.username())?);
     }
     if let Some(password) = url.password() {
-        options = options.password(decoded("password", password)?);
+        options = options.password(URL.decoded("password", password)?);
     }
     match url.path().strip_prefix('/').unwrap_or_default() {
         "" => Ok(options),
@@ -109,7 +100,7 @@ fn socket(url: &Url) -> Result<RedisOptions, BackendError> {
             "a socket URL has three slashes in front of its path: redis+unix:///run/redis.sock",
         ));
     }
-    match decoded("path", url.path())? {
+    match URL.decoded("path", url.path())? {
         path if path.len() > 1 => Ok(RedisOptions::unix_socket(path.into_owned())),
         _ => Err(config("the redis URL has no socket path")),
     }
@@ -122,31 +113,19 @@ fn parameters(
 ) -> Result<RedisOptions, BackendError> {
     let scheme = url.scheme();
     let own = if scheme == "redis+unix" { SOCKET } else { TLS };
-    check_escapes("parameters", url.query().unwrap_or_default())?;
-    let (mut seen, mut certificate, mut key) = (Vec::new(), None, None);
-    for (name, value) in url.query_pairs() {
-        if !COMMON.contains(&&*name) && !own.contains(&&*name) {
-            let mut known: Vec<&str> = COMMON.iter().chain(own).chain(elsewhere).copied().collect();
-            known.sort_unstable();
-            return Err(config(format!(
-                "unknown parameter {} in the redis URL; known: {}",
-                quoted(&name, url.query().unwrap_or_default()),
-                known.join(", ")
-            )));
-        }
-        if seen.contains(&name) {
-            return Err(config(format!("the parameter \"{name}\" stands twice in the redis URL")));
-        }
-        options = match &*name {
+    let known = [COMMON, own].concat();
+    let (mut certificate, mut key) = (None, None);
+    for (name, value) in URL.parameters(url.query().unwrap_or_default(), &known, elsewhere)? {
+        options = match name {
             "ca" => options.ca(&*value),
-            "connect_timeout" => options.connect_timeout(time(&name, &value)?),
+            "connect_timeout" => options.connect_timeout(time(name, &value)?),
             "min_replicas" => match value.parse() {
                 Ok(count) => options.min_replicas(count),
                 Err(_) => return Err(config(format!("min_replicas={value} is not a number"))),
             },
-            "replica_timeout" => options.replica_timeout(time(&name, &value)?),
+            "replica_timeout" => options.replica_timeout(time(name, &value)?),
             "strict_failover" => {
-                let strict = switch(&name, &value)?;
+                let strict = switch(name, &value)?;
                 options.strict_failover(strict)
             }
             "db" => options.database(database(&value)?),
@@ -163,22 +142,11 @@ fn parameters(
                 options
             }
         };
-        seen.push(name);
     }
-    match (certificate, key) {
-        (Some(certificate), Some(key)) => Ok(options.client_certificate(certificate, key)),
-        (None, None) => Ok(options),
-        _ => Err(config("cert and key belong together: give both, or none")),
-    }
-}
-
-/// The name of a parameter, unless it may be what stands behind an unescaped `&` of a password.
-fn quoted(name: &str, query: &str) -> String {
-    let is_named = |pair: &str| pair.split_once('=').is_some_and(|(before, _)| before == name);
-    if query.split('&').any(is_named) {
-        return format!("\"{name}\"");
-    }
-    "without a value (not shown, since an '&' in a password is written %26)".to_owned()
+    Ok(match both(["cert", "key"], (certificate, key))? {
+        Some((certificate, key)) => options.client_certificate(certificate, key),
+        None => options,
+    })
 }
 
 /// What a server at a network address takes.
@@ -186,38 +154,14 @@ pub(in crate::backend) fn network_parameters() -> impl Iterator<Item = &'static 
     COMMON.iter().chain(TLS).copied()
 }
 
-fn time(name: &str, value: &str) -> Result<Duration, BackendError> {
-    match humantime::parse_duration(value) {
-        Ok(limit) if !limit.is_zero() => Ok(limit),
-        _ => Err(config(format!("{name}={value} is not a time such as 5s or 500ms"))),
-    }
-}
-
 fn database(text: &str) -> Result<u32, BackendError> {
     text.parse().map_err(|_| config(format!("the database \"{text}\" of the redis URL is not a number")))
 }
 
-pub(super) fn decoded<'a>(what: &str, text: &'a str) -> Result<Cow<'a, str>, BackendError> {
-    check_escapes(what, text)?;
-    percent_decode_str(text)
-        .decode_utf8()
-        .map_err(|_| config(format!("the {what} of the redis URL is not UTF-8 once decoded")))
-}
-
-/// Decoding would take a `%` that begins no escape as it is, and a password would be another than was meant.
-fn check_escapes(what: &str, text: &str) -> Result<(), BackendError> {
-    let is_escape =
-        |behind: &str| behind.len() >= 2 && behind.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
-    if text.split('%').skip(1).all(is_escape) {
-        return Ok(());
-    }
-    Err(config(format!(
-        "a '%' in the {what} of the redis URL begins no escape such as %2F; a plain '%' is written %25"
-    )))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::backend::BackendErrorKind;
 

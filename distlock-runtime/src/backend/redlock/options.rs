@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use crate::backend::BackendError;
 use crate::backend::redis::{REPLICATION, RedisOptions, network_parameters};
 use crate::backend::scheme::in_small_letters;
-use crate::backend::{BackendError, BackendErrorKind};
+use crate::backend::settings::{UrlReader, config};
 
 /// What only this form takes.
 const OWN: &[&str] = &["node_timeout", "restart_delay", "tls"];
@@ -147,7 +148,7 @@ fn without_own(tail: &str) -> Result<(String, Own), BackendError> {
             ("restart_delay", value) => own.restart_delay = Some(time("restart_delay", value)?),
             (name, _) if REPLICATION.contains(&name) => own.refused = Some(replicated(name)),
             (name, _) if network_parameters().any(|known| known == name) => others.push(pair),
-            (name, _) => own.refused = Some(unknown(name)),
+            (name, value) => own.refused = Some(unknown(name, value)),
         }
     }
     let tail = if others.is_empty() { path.to_owned() } else { format!("{path}?{}", others.join("&")) };
@@ -160,13 +161,9 @@ fn replicated(name: &str) -> BackendError {
     ))
 }
 
-fn unknown(name: &str) -> BackendError {
-    let mut known: Vec<_> = network_parameters()
-        .filter(|known| !REPLICATION.contains(known))
-        .chain(OWN.iter().copied())
-        .collect();
-    known.sort_unstable();
-    config(format!("unknown parameter \"{name}\" in the redlock URL; known: {}", known.join(", ")))
+fn unknown(name: &str, value: &str) -> BackendError {
+    let of_a_node = network_parameters().filter(|known| !REPLICATION.contains(known));
+    UrlReader::new("redlock").unknown(name, value, of_a_node.chain(OWN.iter().copied()).collect())
 }
 
 fn time(name: &str, value: &str) -> Result<Duration, BackendError> {
@@ -176,13 +173,10 @@ fn time(name: &str, value: &str) -> Result<Duration, BackendError> {
     }
 }
 
-fn config(detail: impl Into<String>) -> BackendError {
-    BackendError::refused(BackendErrorKind::Config, detail)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::BackendErrorKind;
 
     #[test]
     fn every_part_reaches_every_node() {

@@ -12,9 +12,9 @@ use tokio::sync::oneshot;
 use tokio_postgres::types::Type;
 
 use super::super::connection::{Connections, Dialer, Lane, Listener, Parameter};
-use super::super::{answer, error, options};
+use super::super::{answer, error};
 use crate::backend::lanes::{Breaker, Caller};
-use crate::backend::{BackendError, BackendErrorKind};
+use crate::backend::{BackendError, BackendErrorKind, settings};
 use crate::token::OwnerToken;
 
 /// How long the server may take for one statement. One that is late may still get a lock: then the session is given up.
@@ -166,7 +166,7 @@ impl Sessions {
             })))
             .await?;
         connections.prepare(&lane).await?;
-        let mark = OwnerToken::random().map_err(|failure| options::config(failure.to_string()))?.to_hex();
+        let mark = OwnerToken::random().map_err(|failure| settings::config(failure.to_string()))?.to_hex();
         let number = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
         let session = Session { lane, mark, number, covered: AtomicU64::new(0) };
         let (pid, found) = look(&session.lane, dialer).await?;
@@ -248,7 +248,7 @@ pub(super) struct Thread {
 
 impl Thread {
     pub(super) fn start() -> Result<Self, BackendError> {
-        let failed = |failure| options::config("the session's thread can't be started").with_source(failure);
+        let failed = |failure| settings::config("the session's thread can't be started").with_source(failure);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();

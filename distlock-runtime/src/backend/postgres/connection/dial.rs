@@ -10,8 +10,9 @@ use tokio_postgres::{Config, NoTls};
 
 use super::lane::{Failure, Lane, Listener};
 use crate::backend::postgres::error;
-use crate::backend::postgres::options::{PostgresOptions, place};
+use crate::backend::postgres::options::PostgresOptions;
 use crate::backend::postgres::tls::Tls;
+use crate::backend::settings::place;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::clock::Clock;
 

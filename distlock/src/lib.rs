@@ -120,7 +120,7 @@
 //! | `etcd`, `etcd-tls` | | the store `etcd://`, and with TLS `etcd+https://`; building it needs protoc |
 //! | `postgres`, `postgres-tls` | | the store `postgres://`, and TLS for it by rustls; [records in your own transactions](postgres) |
 //! | `tokio-postgres` | | transactions of the crate of that name, for [those records](postgres) |
-//! | `zookeeper` | | the store `zookeeper://` |
+//! | `zookeeper`, `zookeeper-sasl`, `zookeeper-tls` | | the store `zookeeper://`; users by SASL (DIGEST-MD5); TLS, `zookeeper+tls://` |
 //! | `tower` | | the layers, as `distlock::tower` |
 //! | `axum` | | extractors and responses for axum 0.8; implies `tower` |
 //! | `client` | | keys and retries for calls, as `distlock::tower::client`; implies `tower` |

@@ -45,12 +45,27 @@ fn a_build_has_the_clients_of_the_stores_that_it_asks_for_and_no_others() {
         (&["--no-default-features", "--features", "postgres"], &["postgres"]),
         (&["--no-default-features", "--features", "postgres-tls"], &["postgres"]),
         (&["--no-default-features", "--features", "zookeeper"], &["zookeeper"]),
+        (&["--no-default-features", "--features", "zookeeper-sasl"], &["zookeeper"]),
+        (&["--no-default-features", "--features", "zookeeper-tls"], &["zookeeper"]),
         (&["--features", "etcd,postgres,zookeeper"], &["redis", "etcd", "postgres", "zookeeper"]),
     ];
     for (features, wanted) in BUILDS {
         let found = crates(&[&["-p", "distlock", "-e", "normal,build"], *features].concat());
         assert_eq!(stores(&found), *wanted, "{features:?}");
         assert_eq!(found.contains(ASKS_FOR_PROTOC), wanted.contains(&"etcd"), "{features:?}");
+    }
+}
+
+/// What SASL and TLS for ZooKeeper bring comes with their features alone.
+#[test]
+fn zookeeper_alone_has_neither_sasl_nor_tls() {
+    for (feature, sasl, tls) in
+        [("zookeeper", false, false), ("zookeeper-sasl", true, false), ("zookeeper-tls", false, true)]
+    {
+        let found =
+            crates(&["-p", "distlock", "-e", "normal,build", "--no-default-features", "--features", feature]);
+        let has = |name: &str| found.contains(name);
+        assert_eq!((has("rsasl"), has("rustls"), has("aws-lc-rs")), (sasl, tls, tls), "{feature}");
     }
 }
 

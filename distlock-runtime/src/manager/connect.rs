@@ -30,7 +30,7 @@ pub(super) fn open(url: &str, builder: &ManagerBuilder) -> Result<Opened, LockEr
         "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "redis+cluster" => redis(url, label, builder),
         "redlock" => redlock(url, label, builder),
         "etcd" | "etcds" | "etcd+https" => etcd(url, label, builder),
-        "zookeeper" => zookeeper(url, label, builder),
+        "zookeeper" | "zookeeper+tls" => zookeeper(url, label, builder),
         "postgres" | "postgresql" => postgres(url, &label, builder),
         _ if is_host_and_port(url) => {
             Err(wrong("the store's URL has no scheme".to_owned(), format!("write redis://{url}")))

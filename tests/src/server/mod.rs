@@ -16,7 +16,7 @@
 //! * `options` - what it is started with
 //! * `redlock` - several independent servers
 //! * `sentinel` - a primary with replicas and Sentinels
-//! * `zookeeper` - one server, and three that vote
+//! * `zookeeper`, `zookeeper_setup` - one server, and three that vote
 //! * `clock` - a wall clock that can be moved
 //! * `cluster` - primaries that share the slots, with replicas
 //! * `etcd` - an etcd cluster
@@ -51,6 +51,7 @@ mod sentinel;
 mod shared;
 mod tls;
 mod zookeeper;
+mod zookeeper_setup;
 
 pub use self::{
     admin::Monitor,
@@ -68,4 +69,5 @@ pub use self::{
     shared::{SharedPostgres, SharedRedis, keep, shared_etcd, shared_zookeeper},
     tls::{TestCa, TlsFiles},
     zookeeper::{TICK, ZooKeeperEnsemble, ZooKeeperServer},
+    zookeeper_setup::ZooKeeperSetup,
 };

@@ -115,6 +115,8 @@ impl TlsFiles {
 
     /// From this authority.
     pub(crate) fn create_by(ca: Arc<TestCa>, folder: &Path) -> anyhow::Result<Self> {
+        // The client for ZooKeeper brings a second provider, and clients that name none need a default one then.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let (server_cert, server_key) = ca.server_cert(HOSTS)?;
         let (client_cert, client_key) = ca.client_cert("client")?;
         let write = |name: &str, pem: &str| -> anyhow::Result<PathBuf> {

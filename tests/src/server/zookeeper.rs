@@ -15,13 +15,22 @@ use anyhow::{Context, bail};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::{child, link::Link, network::Host, port::PortLease};
+use super::{
+    child,
+    link::Link,
+    network::Host,
+    port::PortLease,
+    tls::TlsFiles,
+    zookeeper_setup::{Doors, ZooKeeperSetup},
+};
 use crate::wait;
 
 /// How long a start may take: a virtual machine for Java on a busy machine, and an election.
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// Where Debian puts the programs.
 const JARS: &str = "/usr/share/java";
+/// The last two are missing in what the first one names, and TLS needs them.
+const DEBIAN: [&str; 4] = ["zookeeper", "slf4j-nop", "netty-codec", "netty-resolver"];
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
 /// In ticks: how long they wait for each other at the start, and for a sign of life.
@@ -36,6 +45,7 @@ pub struct ZooKeeperServer {
     port: PortLease,
     host: Option<Host>,
     peers: String,
+    doors: Doors,
     id: usize,
     child: Mutex<Option<Child>>,
     folder: TempDir,
@@ -48,7 +58,16 @@ impl ZooKeeperServer {
     /// When ZooKeeper or Java isn't installed (the message says how to get them), or when it isn't up within a minute (the
     /// message has the end of its log).
     pub fn start() -> anyhow::Result<Self> {
-        let server = Self::prepare(1, String::new(), PortLease::any()?, None)?;
+        Self::start_with(&ZooKeeperSetup::default())
+    }
+
+    /// The same for one that asks something of its clients.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with(setup: &ZooKeeperSetup) -> anyhow::Result<Self> {
+        let mut server = Self::prepare(1, String::new(), PortLease::any()?, None)?;
+        server.doors = setup.write(server.folder.path())?;
         server.restart()?;
         Ok(server)
     }
@@ -56,12 +75,18 @@ impl ZooKeeperServer {
     fn prepare(id: usize, peers: String, port: PortLease, host: Option<Host>) -> anyhow::Result<Self> {
         let folder =
             tempfile::Builder::new().prefix("distlock-zookeeper-").tempdir().context("make a folder")?;
-        Ok(Self { port, host, peers, id, child: Mutex::new(None), folder })
+        Ok(Self { port, host, peers, doors: Doors::default(), id, child: Mutex::new(None), folder })
     }
 
     /// `zookeeper://127.0.0.1:…`
     pub fn url(&self) -> String {
         format!("zookeeper://{}", self.address())
+    }
+
+    /// Where it serves TLS, and the files for that, if it does.
+    pub fn tls(&self) -> Option<(SocketAddr, &TlsFiles)> {
+        let (port, files) = self.doors.tls.as_ref()?;
+        Some(((Ipv4Addr::LOCALHOST, port.number()).into(), files))
     }
 
     /// Host and port, as a proxy in front of the server wants it.
@@ -137,13 +162,14 @@ impl ZooKeeperServer {
         let config = folder.join("zoo.cfg");
         fs::create_dir_all(folder.join("data")).context("make the data folder")?;
         fs::write(folder.join("data/myid"), self.id.to_string()).context("write myid")?;
-        fs::write(&config, settings(self.address(), &folder.join("data")) + &self.peers)
+        fs::write(&config, settings(self.address(), &folder.join("data")) + &self.peers + &self.doors.config)
             .context("write zoo.cfg")?;
         let log = OpenOptions::new().create(true).append(true).open(self.log())?;
         let mut command = match &self.host {
             Some(host) => host.command(java()?)?,
             None => child::mortal_command(java()?),
         };
+        command.args(&self.doors.java);
         arguments(&mut command, &config)?;
         command.current_dir(folder);
         command.stdin(std::process::Stdio::null()).stdout(log.try_clone()?).stderr(log);
@@ -320,7 +346,7 @@ fn settings(clients: SocketAddr, data: &Path) -> String {
 /// Small and soon up; nothing is forced to disk, for no test cuts the power.
 fn arguments(command: &mut Command, config: &Path) -> anyhow::Result<()> {
     let jars = env::var("DISTLOCK_ZOOKEEPER_CLASSPATH")
-        .unwrap_or_else(|_| format!("{JARS}/zookeeper.jar:{JARS}/slf4j-nop.jar"));
+        .unwrap_or_else(|_| DEBIAN.map(|jar| format!("{JARS}/{jar}.jar")).join(":"));
     if env::var_os("DISTLOCK_ZOOKEEPER_CLASSPATH").is_none()
         && !Path::new(JARS).join("zookeeper.jar").is_file()
     {

@@ -6,6 +6,7 @@ mod ghosts;
 mod herd;
 mod kept;
 mod rights;
+mod secure;
 mod sessions;
 mod tokens;
 mod wire;

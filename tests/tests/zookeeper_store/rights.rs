@@ -58,8 +58,8 @@ async fn everything_works_with_the_least_rights_and_nothing_without() {
     for stranger in
         [format!("zookeeper://{server}{path}"), format!("zookeeper://other:secret@{server}{path}")]
     {
-        let stranger = LockManager::connect(&stranger).await.unwrap();
-        let error = stranger.mutex("a").lock().await.unwrap_err();
+        // The servers take any password for that of some user: what it may not do tells.
+        let error = LockManager::connect(&stranger).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Permission, "{error}");
         assert!(error.to_string().contains("ACL") && !error.to_string().contains("secret"), "{error}");
     }

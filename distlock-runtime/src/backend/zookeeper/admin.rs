@@ -7,7 +7,7 @@ use super::names::{Names, Note};
 use super::nodes::line;
 use super::session::Session;
 use super::{Core, error};
-use crate::backend::{BackendError, HolderState, Kind, LockState, Mode, Warning};
+use crate::backend::{BackendError, BackendErrorKind, HolderState, Kind, LockState, Mode, Warning};
 use crate::key::LockKey;
 
 /// How many nodes one request looks at.
@@ -144,9 +144,10 @@ impl Core {
         session.client.sync(self.names.root()).await.map_err(|failed| error::of("ping", &failed))
     }
 
-    /// What the servers granted against what was asked for.
+    /// What the servers granted against what was asked for, and whether they take us for who we are.
     pub(super) async fn check(&self) -> Result<Vec<Warning>, BackendError> {
         let session = self.session().await?;
+        self.check_user(&session).await?;
         let (asked, granted) = (self.options.asked_timeout(), session.timeout);
         let mut warnings = Vec::new();
         if granted * 10 < asked * 9 {
@@ -174,5 +175,28 @@ impl Core {
             ));
         }
         Ok(warnings)
+    }
+
+    /// A server takes any digest for that of a user, and passes by SASL that it knows nothing of: only what the session may do
+    /// tells.
+    async fn check_user(&self, session: &Session) -> Result<(), BackendError> {
+        if self.options.sasl {
+            let known = session.client.list_auth_users().await;
+            // Servers before 3.7 don't tell.
+            if known.is_ok_and(|users| users.iter().all(|user| user.scheme() != "sasl")) {
+                return Err(BackendError::refused(
+                    BackendErrorKind::Permission,
+                    "the ZooKeeper server doesn't do SASL and takes this client for nobody: it needs an authProvider of the class \
+                     SASLAuthenticationProvider and a section Server in its JAAS file",
+                ));
+            }
+        }
+        for path in [self.names.root(), self.names.chroot()] {
+            match session.client.get_data(path).await {
+                Err(Error::NoNode) => {}
+                other => return other.map(drop).map_err(|failed| error::of("connect", &failed)),
+            }
+        }
+        Ok(())
     }
 }

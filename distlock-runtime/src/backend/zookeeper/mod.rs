@@ -2,7 +2,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `options`, `url` | how to reach the servers |
+//! | `options`, `url`, `secure` | how to reach the servers |
 //! | `names`, `line` | nodes, and what their order says about who holds |
 //! | `table` | what this process holds and waits for, and until when |
 //! | `session` | the session, on a thread of the store's own |
@@ -25,6 +25,7 @@ mod nodes;
 mod options;
 mod owned;
 mod reaper;
+mod secure;
 mod session;
 mod table;
 mod together;
@@ -80,9 +81,10 @@ impl ZooKeeperBackend {
     /// A backend that connects when it is first used. Needs no runtime.
     ///
     /// # Errors
-    /// `Config` for options that make no sense together.
+    /// `Config` for options that make no sense together, features that aren't compiled in, or files that can't be used.
     pub fn open(options: &ZooKeeperOptions, clock: Clock) -> Result<Arc<Self>, BackendError> {
         options.check()?;
+        secure::check_files(options)?;
         let core = Core {
             clock,
             label: options.node_label(),

@@ -28,6 +28,11 @@ impl Names {
         &self.root
     }
 
+    /// The node above the namespaces.
+    pub(super) fn chroot(&self) -> &str {
+        if self.chroot.is_empty() { "/" } else { &self.chroot }
+    }
+
     /// The node of a lock, above those who hold it or wait.
     pub(super) fn lock(&self, key: &LockKey) -> String {
         match key.is_raw() {

@@ -1,9 +1,10 @@
 //! How to reach an ensemble, as values instead of a URL.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use super::url;
+use super::{secure, url};
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::ttl::Ttl;
 
@@ -32,6 +33,11 @@ pub struct ZooKeeperOptions {
     pub(super) servers: Vec<(String, u16)>,
     pub(super) chroot: String,
     pub(super) credentials: Option<(String, String)>,
+    /// Whether they are shown by SASL.
+    pub(super) sasl: bool,
+    pub(super) tls: bool,
+    pub(super) ca: Option<PathBuf>,
+    pub(super) client_certificate: Option<(PathBuf, PathBuf)>,
     access: Option<Access>,
     session_timeout: Option<Duration>,
     connect_timeout: Duration,
@@ -45,7 +51,7 @@ pub struct ZooKeeperOptions {
 pub enum Access {
     /// Everybody who reaches the servers.
     Open,
-    /// Who has the same credentials.
+    /// Who has the same credentials, or the same certificate.
     Creator,
 }
 
@@ -63,6 +69,10 @@ impl ZooKeeperOptions {
             servers: servers.into_iter().map(|(host, port)| (host.into(), port)).collect(),
             chroot: String::new(),
             credentials: None,
+            sasl: false,
+            tls: false,
+            ca: None,
+            client_certificate: None,
             access: None,
             session_timeout: None,
             connect_timeout: Self::DEFAULT_CONNECT_TIMEOUT,
@@ -71,10 +81,10 @@ impl ZooKeeperOptions {
         }
     }
 
-    /// From `zookeeper://[user:password@]host[:port],host[:port],…[/chroot][?parameters]`.
+    /// From `zookeeper://[user:password@]host[:port],host[:port],…[/chroot][?parameters]` or `zookeeper+tls://…`.
     ///
-    /// Parameters: `namespace`, `label`, `session_timeout` and `connect_timeout` (such as `20s`), `acl` (`open` or `creator`).
-    /// Special characters in user and password are percent-encoded.
+    /// Parameters: `namespace`, `label`, `session_timeout` and `connect_timeout` (such as `20s`), `acl` (`open` or `creator`),
+    /// `sasl` (`digest` or `off`); for TLS `tls` (on or off), `ca`, `cert`, `key` (paths of PEM files). Special characters in user and password are percent-encoded.
     ///
     /// # Errors
     /// `Config`, naming what is wrong or unknown and what is known. The URL itself is never part of the text.
@@ -94,6 +104,39 @@ impl ZooKeeperOptions {
     #[must_use]
     pub fn digest(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.credentials = Some((user.into(), password.into()));
+        self.sasl = false;
+        self
+    }
+
+    /// Shows user and password to the servers by SASL (DIGEST-MD5), in place of [`digest`](Self::digest): servers that know the
+    /// user refuse a wrong password at once, and the password itself isn't sent. MD5 is weak: where others can listen, use it over
+    /// [TLS](Self::tls). Needs the feature `zookeeper-sasl`. Both are printable ASCII.
+    #[must_use]
+    pub fn sasl_digest(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self = self.digest(user, password);
+        self.sasl = true;
+        self
+    }
+
+    /// Speaks TLS, and verifies each server's certificate against [`ca`](Self::ca), which must be given, and the name by which it is
+    /// reached. Needs the feature `zookeeper-tls`. If the process has no default provider of rustls, it is ring's from then on.
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// The authorities to trust, as a PEM file; lists of revoked certificates may stand in it too.
+    #[must_use]
+    pub fn ca(mut self, path: impl Into<PathBuf>) -> Self {
+        self.ca = Some(path.into());
+        self
+    }
+
+    /// The client's certificate and its key, as PEM files. Servers that take certificates as users know it by the scheme `x509`.
+    #[must_use]
+    pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.client_certificate = Some((certificate.into(), key.into()));
         self
     }
 
@@ -168,7 +211,10 @@ impl ZooKeeperOptions {
             return Err(config("the port of a ZooKeeper server is a number from 1 to 65535"));
         }
         check_chroot(&self.chroot)?;
-        if self.access == Some(Access::Creator) && self.credentials.is_none() {
+        if self.access == Some(Access::Creator)
+            && self.credentials.is_none()
+            && self.client_certificate.is_none()
+        {
             return Err(config("acl=creator needs credentials: write zookeeper://user:password@host"));
         }
         if let Some((user, password)) = &self.credentials
@@ -184,6 +230,7 @@ impl ZooKeeperOptions {
         if self.connect_timeout.is_zero() {
             return Err(config("connect_timeout is zero"));
         }
+        secure::check(self)?;
         self.checked_namespace().map(drop)
     }
 
@@ -265,6 +312,10 @@ impl fmt::Debug for ZooKeeperOptions {
             .field("servers", &self.address())
             .field("chroot", &self.chroot)
             .field("user", &self.credentials.as_ref().map(|(user, _)| user))
+            .field("sasl", &self.sasl)
+            .field("tls", &self.tls)
+            .field("ca", &self.ca)
+            .field("client_certificate", &self.client_certificate)
             .field("access", &self.chosen_access())
             .field("session_timeout", &self.session_timeout)
             .field("connect_timeout", &self.connect_timeout)

@@ -7,9 +7,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use zookeeper_client::{Client, Error, SessionState};
 
-use super::error;
 use super::options::config;
-use super::{Core, ZooKeeperOptions};
+use super::{Core, ZooKeeperOptions, error, secure};
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::ttl::Ttl;
 
@@ -167,9 +166,7 @@ async fn open(options: &ZooKeeperOptions) -> Result<Client, BackendError> {
         .with_connection_timeout(options.patience())
         // Each server once: who waits is told soon, and the next try begins soon too.
         .with_fail_eagerly();
-    if let Some((user, password)) = &options.credentials {
-        connector = connector.with_auth("digest", format!("{user}:{password}").as_bytes());
-    }
+    connector = secure::secured(connector, options)?;
     let servers = u32::try_from(options.servers.len()).unwrap_or(u32::MAX);
     let limit = options.patience().saturating_mul(servers).saturating_add(options.patience());
     let address = options.address();
@@ -179,9 +176,12 @@ async fn open(options: &ZooKeeperOptions) -> Result<Client, BackendError> {
             format!("no ZooKeeper server at {address} gives a session{why}"),
         )
     };
-    match tokio::time::timeout(limit, connector.connect(&address)).await {
+    match tokio::time::timeout(limit, secure::connect(connector, options, &address)).await {
         Ok(Ok(client)) => Ok(client),
         Ok(Err(Error::AuthFailed)) => Err(error::of("connect", &Error::AuthFailed)),
+        Ok(Err(Error::NoHosts)) if options.tls => Err(down(
+            ": they can't be reached by TLS there, have no majority, or one side doesn't trust the other's certificate (ca, cert, key)",
+        )),
         Ok(Err(Error::NoHosts)) => Err(down(": they can't be reached, or have no majority")),
         Ok(Err(other)) => Err(down("").with_source(other)),
         Err(_) => Err(down(&format!(" within {} ms", limit.as_millis()))),

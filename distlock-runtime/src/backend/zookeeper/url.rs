@@ -7,8 +7,10 @@ use percent_encoding::percent_decode_str;
 use super::options::{Access, ZooKeeperOptions, config};
 use crate::backend::BackendError;
 
-const SCHEME: &str = "zookeeper://";
-const KNOWN: &[&str] = &["acl", "connect_timeout", "label", "namespace", "session_timeout"];
+/// Without and with TLS.
+const SCHEMES: [&str; 2] = ["zookeeper://", "zookeeper+tls://"];
+const KNOWN: &[&str] =
+    &["acl", "ca", "cert", "connect_timeout", "key", "label", "namespace", "sasl", "session_timeout", "tls"];
 
 /// The text may hold a password: it is never quoted in an error.
 pub(super) fn parse(text: &str) -> Result<ZooKeeperOptions, BackendError> {
@@ -17,7 +19,7 @@ pub(super) fn parse(text: &str) -> Result<ZooKeeperOptions, BackendError> {
 
 /// Whether an `@` stands behind what was taken for the hosts. Then a part of the password may stand there too.
 fn ends_early(text: &str) -> bool {
-    let behind = text.strip_prefix(SCHEME).unwrap_or_default();
+    let behind = SCHEMES.iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or_default();
     behind.find(['/', '?', '#']).is_some_and(|end| behind[end..].contains('@'))
 }
 
@@ -29,8 +31,9 @@ fn early() -> BackendError {
 }
 
 fn read(text: &str) -> Result<ZooKeeperOptions, BackendError> {
-    let Some(rest) = text.strip_prefix(SCHEME) else {
-        return Err(config("a zookeeper URL begins with zookeeper://"));
+    let [plain, secure] = SCHEMES.map(|scheme| text.strip_prefix(scheme));
+    let Some(rest) = plain.or(secure) else {
+        return Err(config("a zookeeper URL begins with zookeeper:// or zookeeper+tls://"));
     };
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     if rest.contains('#') || query.contains('#') {
@@ -48,6 +51,7 @@ fn read(text: &str) -> Result<ZooKeeperOptions, BackendError> {
     };
     let servers = hosts.split(',').map(server).collect::<Result<Vec<_>, _>>()?;
     let mut options = ZooKeeperOptions::new(servers).chroot(chroot);
+    options.tls = secure.is_some();
     if let Some(login) = login {
         let Some((user, password)) = login.split_once(':') else {
             return Err(config("user without password; write zookeeper://user:password@host"));
@@ -88,7 +92,7 @@ fn server(text: &str) -> Result<(String, u16), BackendError> {
 
 fn parameters(query: &str, mut options: ZooKeeperOptions) -> Result<ZooKeeperOptions, BackendError> {
     check_escapes("parameters", query)?;
-    let mut seen = Vec::new();
+    let (mut seen, mut certificate, mut key) = (Vec::new(), None, None);
     for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
         if !KNOWN.contains(&&*name) {
             let known = KNOWN.join(", ");
@@ -99,6 +103,22 @@ fn parameters(query: &str, mut options: ZooKeeperOptions) -> Result<ZooKeeperOpt
         }
         options = match &*name {
             "acl" => options.access(access(&value)?),
+            "ca" => options.ca(&*value),
+            "cert" => {
+                certificate = Some(value.into_owned());
+                options
+            }
+            "key" => {
+                key = Some(value.into_owned());
+                options
+            }
+            "sasl" => with_sasl(options, &value)?,
+            "tls" => match (&*value, options.tls) {
+                ("on", _) => options.tls(),
+                ("off", false) => options,
+                ("off", true) => return Err(config("tls=off in a zookeeper+tls:// URL: use zookeeper://")),
+                _ => return Err(config(format!("tls={value} is neither on nor off"))),
+            },
             "connect_timeout" => options.connect_timeout(time(&name, &value)?),
             "label" => options.label(&*value),
             "namespace" => options.namespace(&*value),
@@ -106,6 +126,19 @@ fn parameters(query: &str, mut options: ZooKeeperOptions) -> Result<ZooKeeperOpt
         };
         seen.push(name);
     }
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Ok(options.client_certificate(certificate, key)),
+        (None, None) => Ok(options),
+        _ => Err(config("cert and key belong together: give both, or none")),
+    }
+}
+
+fn with_sasl(mut options: ZooKeeperOptions, value: &str) -> Result<ZooKeeperOptions, BackendError> {
+    options.sasl = match value {
+        "digest" => true,
+        "off" => false,
+        _ => return Err(config(format!("sasl={value} is neither digest nor off"))),
+    };
     Ok(options)
 }
 
@@ -165,6 +198,25 @@ mod tests {
         assert_eq!(ZooKeeperOptions::from_url("zookeeper://h/").unwrap(), short);
     }
 
+    #[cfg(feature = "zookeeper-tls")]
+    #[test]
+    fn both_ways_to_ask_for_tls_are_one() {
+        let expected = ZooKeeperOptions::new([("h", 2181)]).tls().ca("/c").client_certificate("/a", "/b");
+        for start in ["zookeeper+tls://h?", "zookeeper://h?tls=on&"] {
+            let url = format!("{start}ca=/c&cert=/a&key=/b");
+            assert_eq!(ZooKeeperOptions::from_url(&url).unwrap(), expected);
+        }
+    }
+
+    #[cfg(feature = "zookeeper-sasl")]
+    #[test]
+    fn sasl_takes_the_credentials() {
+        let expected = ZooKeeperOptions::new([("h", 2181)]).sasl_digest("u", "p");
+        assert_eq!(ZooKeeperOptions::from_url("zookeeper://u:p@h?sasl=digest").unwrap(), expected);
+        let plain = ZooKeeperOptions::from_url("zookeeper://u:p@h?sasl=off").unwrap();
+        assert_eq!(plain, expected.digest("u", "p"));
+    }
+
     #[test]
     fn what_is_wrong_is_named_without_the_password() {
         for (url, part) in [
@@ -186,8 +238,15 @@ mod tests {
             ("zookeeper://u:hunter2@a?label=x&label=y", "twice"),
             (
                 "zookeeper://u:hunter2@a?color=red",
-                "unknown parameter \"color\" in the zookeeper URL; known: acl, connect_timeout, label, namespace, session_timeout",
+                "unknown parameter \"color\" in the zookeeper URL; known: acl, ca, cert, connect_timeout, key, label, namespace, sasl, \
+                 session_timeout, tls",
             ),
+            ("zookeeper://a?sasl=plain", "digest nor off"),
+            ("zookeeper://a?tls=maybe", "on nor off"),
+            ("zookeeper+tls://a?tls=off", "use zookeeper://"),
+            ("zookeeper://a?cert=/c", "cert and key"),
+            ("zookeeper://u:hunter2@a?ca=/c", "zookeeper+tls://"),
+            ("zookeeper+tls://u:p/hunter2@a", "%2F"),
             ("zookeeper://u:p/hunter2@a", "%2F"),
             ("zookeeper://u:p?hunter2@a", "%2F, %3F"),
             ("zookeeper://u:%zz@a", "%25"),

@@ -118,6 +118,29 @@ async fn fault_a_node_of_an_earlier_session_is_never_taken_for_ours() {
     until("the grant", LIMIT, granted).await.unwrap();
 }
 
+/// An attempt and its cancel come at the same moment, as those of a task that was overtaken and of one that gave up: whichever is
+/// first, no node stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_cancel_beside_its_attempt_leaves_no_node() {
+    let backend = backend(shared_zookeeper().unwrap(), SESSION);
+    let key = fresh("beside");
+    for round in 0..200 {
+        let attempt = request(&key, ms(5_000));
+        let (asks, asked) = (backend.clone(), attempt.clone());
+        let asking = tokio::spawn(async move { asks.try_acquire(&asked).await });
+        // The cancel of what was never begun has nothing to do.
+        for _ in 0..round % 20 {
+            std::hint::spin_loop();
+        }
+        backend.cancel(&attempt).await.unwrap();
+        // Its answer may be anything: it came before, or too late.
+        drop(asking.await.unwrap());
+        backend.cancel(&attempt).await.unwrap();
+        let state = backend.inspect(&attempt.key).await.unwrap();
+        assert!(state.holder.is_none() && state.waiters == 0, "round {round}: {state:?}");
+    }
+}
+
 /// What an earlier hold does late is no harm to a later one of the same session. The control deletes by path.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stale_release_leaves_the_next_hold_alone() {

@@ -160,7 +160,7 @@ impl Core {
             None => self.delete(session, &node.path()).await?,
         };
         let gone = self.delete_other(lease.owner, session).await?.unwrap_or(gone);
-        self.with_table(|table| table.remove(lease.owner));
+        self.with_table(|table| table.left(lease.owner));
         Ok(if gone == Gone::Now { Released::Confirmed } else { Released::NotHeld })
     }
 
@@ -193,7 +193,7 @@ impl Core {
         lane.spawn(async move {
             // On a lost connection it goes back, and is finished elsewhere.
             if let Ok(()) | Err(Error::NoNode) = deleted.await {
-                core.with_table(|table| table.remove(release.lease().owner));
+                core.with_table(|table| table.left(release.lease().owner));
                 release.done();
             }
         });
@@ -221,7 +221,7 @@ impl Core {
                 }
             }
         }
-        self.with_table(|table| table.remove(request.owner));
+        self.with_table(|table| table.left(request.owner));
         Ok(())
     }
 }

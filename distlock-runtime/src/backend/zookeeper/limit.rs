@@ -2,6 +2,7 @@
 
 use zookeeper_client::{CreateMode, Error, MultiWriteError, MultiWriteResult};
 
+use super::call::Ask;
 use super::line::{Limit, Line};
 use super::names::{Note, Place, prefix};
 use super::nodes::line;
@@ -19,7 +20,7 @@ impl Core {
     pub(super) async fn make_permits(
         &self,
         session: &Session,
-        request: &AcquireRequest,
+        request: Ask<'_>,
         lock: &str,
         limit: u32,
     ) -> Result<(Node, Line), BackendError> {
@@ -44,10 +45,11 @@ impl Core {
             }
             let options = CreateMode::EphemeralSequential.with_acls(self.acls);
             both.add_create(&path, &note, &options).map_err(failed)?;
-            self.with_table(|table| table.ask(request, session.id, self.clock.now()))?;
-            let made = both.commit();
-            let data = session.client.get_data(lock);
-            let names = session.client.list_children(lock);
+            let (made, data, names) = self.with_table(|table| {
+                table.ask(request, self.clock.now())?;
+                let made = both.commit();
+                Ok((made, session.client.get_data(lock), session.client.list_children(lock)))
+            })?;
             match made.await {
                 Ok(results) => {
                     let Some(MultiWriteResult::Create { path, .. }) = results.into_iter().nth(1) else {
@@ -75,12 +77,12 @@ impl Core {
                 Err(MultiWriteError::OperationFailed {
                     source: Error::BadVersion | Error::NoNode, ..
                 }) => {
-                    self.with_table(|table| table.remove(request.owner));
+                    self.with_table(|table| table.nothing_left(request))?;
                 }
                 Err(lost) => {
                     let error = failed(lost.into());
                     if error.applied() == Applied::No {
-                        self.with_table(|table| table.remove(request.owner));
+                        self.with_table(|table| table.nothing_left(request))?;
                     }
                     return Err(error);
                 }

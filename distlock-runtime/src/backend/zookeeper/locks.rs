@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use zookeeper_client::Error;
 
-use super::Core;
+use super::call::Ask;
 use super::line::{Line, Verdict};
 use super::session::Session;
 use super::table::{Known, Node, cancelled};
+use super::{Core, error};
 use crate::backend::{
     AcquireRequest, Applied, Attempt, BackendError, BackendErrorKind, Blocked, Grant, Mode,
 };
@@ -26,6 +28,13 @@ impl Core {
         request: &AcquireRequest,
         lane: &Handle,
     ) -> Result<Attempt, BackendError> {
+        let request = Ask { request, call: self.table().call() };
+        let outcome = self.rounds(request, lane).await;
+        self.with_table(|table| table.end(request));
+        outcome
+    }
+
+    async fn rounds(self: &Arc<Self>, request: Ask<'_>, lane: &Handle) -> Result<Attempt, BackendError> {
         let mut open = false;
         for _ in 0..ROUNDS {
             match self.round(request, lane, &mut open).await {
@@ -45,7 +54,7 @@ impl Core {
     /// `None` to begin anew. `open` says whether a node of ours may be there.
     async fn round(
         self: &Arc<Self>,
-        request: &AcquireRequest,
+        request: Ask<'_>,
         lane: &Handle,
         open: &mut bool,
     ) -> Result<Option<Attempt>, BackendError> {
@@ -58,7 +67,7 @@ impl Core {
             Known::Told(blocked) => return Ok(Some(Attempt::Queued(blocked))),
             Known::Held(node, token) => {
                 let there = self.confirm(&session, &node.path()).await?;
-                return self.granted_again(request, there, token, sent);
+                return self.granted_again(request, &node, there, token, sent);
             }
             Known::Waiting(node) => {
                 let line = self.look(&session, &node.lock).await?;
@@ -66,10 +75,7 @@ impl Core {
             }
             Known::Asked => match self.find(&session, request, &self.names.lock(&request.key)).await? {
                 Some(found) => found,
-                None => {
-                    self.with_table(|table| table.remove(request.owner));
-                    return Ok(None);
-                }
+                None => return self.with_table(|table| table.nothing_left(request)).map(|()| None),
             },
             Known::Nothing => {
                 let lock = self.names.lock(&request.key);
@@ -80,7 +86,7 @@ impl Core {
                     return Ok(entered);
                 }
                 if !request.queue
-                    && let Some(blocked) = self.in_the_way(&session, request, &lock).await?
+                    && let Some(blocked) = self.in_the_way(&session, &request, &lock).await?
                 {
                     return Ok(Some(Attempt::Busy(blocked)));
                 }
@@ -98,7 +104,8 @@ impl Core {
 
     fn granted_again(
         &self,
-        request: &AcquireRequest,
+        request: Ask<'_>,
+        node: &Node,
         there: bool,
         token: u64,
         sent: Moment,
@@ -106,7 +113,7 @@ impl Core {
         let ttl = request.ttl.as_duration();
         self.with_table(|table| {
             if !there {
-                table.remove(request.owner);
+                table.hold_gone(request, node);
                 return Ok(None);
             }
             match table.renewed(request.owner, ttl, self.clock.now()) {
@@ -140,7 +147,7 @@ impl Core {
     async fn settle(
         self: &Arc<Self>,
         session: &Session,
-        request: &AcquireRequest,
+        request: Ask<'_>,
         node: &Node,
         line: &Line,
         sent: Moment,
@@ -148,8 +155,7 @@ impl Core {
     ) -> Result<Option<Attempt>, BackendError> {
         let Some(position) = line.position(&node.place.name) else {
             // Somebody took it away: it begins anew at the end of the line.
-            self.with_table(|table| table.remove(request.owner));
-            return Ok(None);
+            return self.with_table(|table| table.nothing_left(request)).map(|()| None);
         };
         if line.conflicts(request.mode, Some(position)) {
             self.withdraw(session, request, node).await?;
@@ -171,10 +177,9 @@ impl Core {
                 if let Mode::Permits { .. } = request.mode
                     && self.table().was_told(request.owner)
                 {
-                    self.tell_next(session, request, node);
+                    self.tell_next(session, &request, node);
                 }
-                let ttl = request.ttl.as_duration();
-                match self.with_table(|table| table.held(request.owner, token, ttl, self.clock.now())) {
+                match self.with_table(|table| table.held(request, token, self.clock.now())) {
                     true => Ok(Some(granted(sent, token))),
                     false => Err(cancelled().with_open_outcome()),
                 }
@@ -201,16 +206,26 @@ impl Core {
         }
     }
 
-    /// Takes an own place back that isn't a hold.
+    /// Takes an own place back that isn't a hold, unless a later call has it.
     pub(super) async fn withdraw(
         &self,
         session: &Session,
-        request: &AcquireRequest,
+        request: Ask<'_>,
         node: &Node,
     ) -> Result<(), BackendError> {
-        self.delete(session.id, &node.path()).await.map_err(BackendError::with_open_outcome)?;
-        self.with_table(|table| table.remove(request.owner));
-        Ok(())
+        let path = node.path();
+        loop {
+            let Some(live) = self.same_session(session.id).await? else { return Ok(()) };
+            // Handed over before a later call can look.
+            let deleted =
+                self.with_table(|table| table.withdraw(request).map(|()| live.client.delete(&path, None)))?;
+            match deleted.await {
+                Ok(()) | Err(Error::NoNode) => break,
+                Err(failed) if error::is_open(&failed) => {}
+                Err(failed) => return Err(error::of("delete", &failed).with_open_outcome()),
+            }
+        }
+        self.with_table(|table| table.nothing_left(request))
     }
 
     /// Who is in the way: the first of those that hold.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `options`, `url`, `secure` | how to reach the servers |
 //! | `names`, `line` | nodes, and what their order says about who holds |
+//! | `call` | which of several calls for the same acquisition decides |
 //! | `table` | what this process holds and waits for, and until when |
 //! | `session` | the session, on a thread of the store's own |
 //! | `locks`, `nodes`, `waiting`, `holding` | the operations |
@@ -13,6 +14,7 @@
 //! | `admin` | looking at locks, and taking them |
 
 mod admin;
+mod call;
 mod convert;
 mod error;
 mod holding;

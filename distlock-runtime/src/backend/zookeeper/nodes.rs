@@ -2,13 +2,14 @@
 
 use zookeeper_client::{CreateMode, Error, Stat};
 
+use super::call::Ask;
 use super::error;
 use super::line::{Limit, Line};
 use super::names::{Note, Place, prefix};
 use super::session::Session;
 use super::table::{Node, cancelled};
 use super::{Core, holding::Gone};
-use crate::backend::{AcquireRequest, Applied, BackendError, BackendErrorKind};
+use crate::backend::{Applied, BackendError, BackendErrorKind};
 use crate::clock::Moment;
 
 /// How often the node of a lock is made again under a creation: it goes by itself when it has been empty for a while.
@@ -34,7 +35,7 @@ impl Core {
     pub(super) async fn make(
         &self,
         session: &Session,
-        request: &AcquireRequest,
+        request: Ask<'_>,
         lock: &str,
     ) -> Result<(Node, Line), BackendError> {
         let prefix = prefix(request.mode, request.owner);
@@ -42,10 +43,12 @@ impl Core {
         let note = Note { length: request.ttl.as_duration(), token: 0, label: self.label.clone() }.written();
         let options = CreateMode::EphemeralSequential.with_acls(self.acls);
         for _ in 0..TRIES {
-            self.with_table(|table| table.ask(request, session.id, self.clock.now()))?;
-            // Both leave at once, and one session's requests are served in order.
-            let made = session.client.create(&path, &note, &options);
-            let names = session.client.list_children(lock);
+            // Both leave at once, and one session's requests are served in order: what is noted in the table after this is asked
+            // after it, too.
+            let (made, names) = self.with_table(|table| {
+                table.ask(request, self.clock.now())?;
+                Ok((session.client.create(&path, &note, &options), session.client.list_children(lock)))
+            })?;
             match made.await {
                 Ok((stat, sequence)) => {
                     let name = format!("{prefix}{sequence}");
@@ -62,13 +65,13 @@ impl Core {
                     }
                 }
                 Err(Error::NoNode) => {
-                    self.with_table(|table| table.remove(request.owner));
+                    self.with_table(|table| table.nothing_left(request))?;
                     self.make_lock(session, lock).await?;
                 }
                 Err(failed) => {
                     let failed = error::of("create", &failed);
                     if failed.applied() == Applied::No {
-                        self.with_table(|table| table.remove(request.owner));
+                        self.with_table(|table| table.nothing_left(request))?;
                     }
                     return Err(failed);
                 }
@@ -92,10 +95,10 @@ impl Core {
     /// Notes where an acquisition stands.
     ///
     /// # Errors
-    /// It was cancelled meanwhile: whoever did that removes the node.
+    /// It was cancelled meanwhile, or is another call's: whoever did that knows of the node.
     pub(super) fn placed(
         &self,
-        request: &AcquireRequest,
+        request: Ask<'_>,
         lock: &str,
         place: Place,
         stat: &Stat,
@@ -107,7 +110,7 @@ impl Core {
             ctime: stat.ctime,
             made: self.clock.now(),
         };
-        match self.with_table(|table| table.placed(request.owner, &node, node.made)) {
+        match self.with_table(|table| table.placed(request, &node, node.made)) {
             true => Ok(node),
             false => Err(cancelled().with_open_outcome()),
         }
@@ -118,7 +121,7 @@ impl Core {
     pub(super) async fn find(
         &self,
         session: &Session,
-        request: &AcquireRequest,
+        request: Ask<'_>,
         lock: &str,
     ) -> Result<Option<(Node, Line)>, BackendError> {
         let line = self.look(session, lock).await?;

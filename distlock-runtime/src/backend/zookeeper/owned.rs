@@ -2,13 +2,14 @@
 
 use zookeeper_client::{CreateMode, Error, MultiWriteError, MultiWriteResult};
 
+use super::call::Ask;
 use super::line::{Line, Verdict};
 use super::locks::granted;
 use super::names::Note;
 use super::session::Session;
 use super::table::{Node, cancelled};
 use super::{Core, error};
-use crate::backend::{AcquireRequest, Applied, Attempt, BackendError};
+use crate::backend::{Applied, Attempt, BackendError};
 use crate::clock::Moment;
 
 impl Core {
@@ -17,7 +18,7 @@ impl Core {
     pub(super) async fn enter(
         &self,
         session: &Session,
-        request: &AcquireRequest,
+        request: Ask<'_>,
         lock: &str,
         mine: Option<(&Node, &Line)>,
         sent: Moment,
@@ -50,16 +51,18 @@ impl Core {
             steps.add_delete(&node.path(), None).map_err(failed)?;
         }
         *open = true;
-        self.with_table(|table| table.ask(request, session.id, self.clock.now()))?;
-        match steps.commit().await {
+        let entered = self.with_table(|table| {
+            table.ask(request, self.clock.now())?;
+            Ok(steps.commit())
+        })?;
+        match entered.await {
             Ok(results) => {
                 let Some(MultiWriteResult::Create { path, .. }) = results.into_iter().nth(1) else {
                     return Err(BackendError::unknown("ZooKeeper answered something else than was asked"));
                 };
                 let stat = self.stat(session, &path).await?;
                 self.placed(request, lock, place, &stat)?;
-                let ttl = request.ttl.as_duration();
-                match self.with_table(|table| table.held(request.owner, token, ttl, self.clock.now())) {
+                match self.with_table(|table| table.held(request, token, self.clock.now())) {
                     true => Ok(Some(Some(granted(sent, token)))),
                     false => Err(cancelled().with_open_outcome()),
                 }
@@ -80,7 +83,7 @@ impl Core {
     pub(super) async fn share_token(
         &self,
         session: &Session,
-        request: &AcquireRequest,
+        request: Ask<'_>,
         node: &Node,
         line: &Line,
     ) -> Result<Option<u64>, BackendError> {

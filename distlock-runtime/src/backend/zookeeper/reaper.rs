@@ -33,7 +33,7 @@ impl Core {
         tracing::debug!(key = %lapsed.key, "a lease or a place in the line lapsed: nobody renewed it");
         let mut pause = *PAUSE.start();
         loop {
-            let known = self.table().get(lapsed.owner).map(|entry| (entry.session, entry.node.clone()));
+            let known = self.table().leaving(lapsed.owner);
             // Released or cancelled meanwhile, or gone with its session.
             let Some((session, node)) = known else { return };
             let gone = match node {
@@ -44,7 +44,7 @@ impl Core {
                 None => self.remove_by_owner(&lapsed).await,
             };
             match gone {
-                Ok(()) => return self.with_table(|table| table.remove(lapsed.owner)),
+                Ok(()) => return self.with_table(|table| table.left(lapsed.owner)),
                 Err(error) => tracing::debug!(%error, key = %lapsed.key, "what lapsed can't be removed now"),
             }
             tokio::time::sleep(pause).await;

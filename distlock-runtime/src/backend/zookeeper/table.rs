@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
+use super::call::{Ask, Call};
 use super::names::Place;
 use crate::backend::{AcquireRequest, BackendError, BackendErrorKind, Blocked, LeaseHandle, Mode};
 use crate::clock::Moment;
@@ -30,6 +31,7 @@ pub(super) struct Table {
     swept_to: usize,
     /// Nodes that stay for a while after their holder (`hold_at_least`), by the moment when they go.
     kept: BTreeSet<(Moment, String)>,
+    last_call: Call,
 }
 
 #[derive(Debug)]
@@ -37,6 +39,8 @@ pub(super) struct Entry {
     pub(super) key: LockKey,
     /// The session that it was asked in.
     pub(super) session: i64,
+    /// The latest call for it.
+    call: Call,
     pub(super) stage: Stage,
     /// Where it stands, once that is known.
     pub(super) node: Option<Node>,
@@ -55,6 +59,8 @@ pub(super) struct Entry {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
+    /// A call is at it, and has left nothing at the servers.
+    Begun,
     /// A node may have been asked for.
     Asked,
     Waiting,
@@ -124,20 +130,44 @@ pub(super) fn cancelled() -> BackendError {
     )
 }
 
+/// The call may have been the first to send: what became of that, the later one finds out.
+fn overtaken() -> BackendError {
+    BackendError::refused(
+        BackendErrorKind::Unavailable,
+        "another call for this acquisition came later, or its place was given up in between",
+    )
+    .with_open_outcome()
+}
+
 impl Table {
+    pub(super) fn call(&mut self) -> Call {
+        self.last_call = self.last_call.next();
+        self.last_call
+    }
+
+    /// What there is. From here on the acquisition is this call's.
     pub(super) fn known(
         &mut self,
-        request: &AcquireRequest,
+        request: Ask<'_>,
         session: i64,
         now: Moment,
     ) -> Result<Known, BackendError> {
         self.refuse_cancelled(request.owner)?;
-        let Some(entry) = self.entries.get(&request.owner) else { return Ok(Known::Nothing) };
-        let old = entry.session != session;
+        if self.entries.get(&request.owner).is_some_and(|entry| entry.call > request.call) {
+            return Err(overtaken());
+        }
+        // What a session made went with it.
+        if self.entries.get(&request.owner).is_some_and(|entry| entry.session != session) {
+            self.remove(request.owner);
+        }
+        let Some(entry) = self.entries.get_mut(&request.owner) else {
+            self.begin(request, session, now);
+            return Ok(Known::Nothing);
+        };
+        entry.call = request.call;
         match (entry.stage, &entry.node) {
-            // What a session made went with it.
-            _ if old => {
-                self.remove(request.owner);
+            (Stage::Begun, _) => {
+                self.expire_at(request.owner, now + LIVE);
                 Ok(Known::Nothing)
             }
             (Stage::Held { token }, Some(node)) => Ok(Known::Held(node.clone(), token)),
@@ -162,21 +192,14 @@ impl Table {
         }
     }
 
-    /// A node is about to be asked for.
-    pub(super) fn ask(
-        &mut self,
-        request: &AcquireRequest,
-        session: i64,
-        now: Moment,
-    ) -> Result<(), BackendError> {
-        self.refuse_cancelled(request.owner)?;
-        self.remove(request.owner);
+    fn begin(&mut self, request: Ask<'_>, session: i64, now: Moment) {
         self.entries.insert(
             request.owner,
             Entry {
                 key: request.key.clone(),
                 session,
-                stage: Stage::Asked,
+                call: request.call,
+                stage: Stage::Begun,
                 node: None,
                 other: None,
                 kept_seen: HashMap::new(),
@@ -188,33 +211,98 @@ impl Table {
             },
         );
         self.expire_at(request.owner, now + LIVE);
+    }
+
+    /// A node is asked for; the request must be handed over before anybody else gets at the table.
+    ///
+    /// # Errors
+    /// It is cancelled, or this call's no more: nothing may be sent.
+    pub(super) fn ask(&mut self, request: Ask<'_>, now: Moment) -> Result<(), BackendError> {
+        self.refuse_cancelled(request.owner)?;
+        let entry = self.mine(request).ok_or_else(overtaken)?;
+        entry.stage = Stage::Asked;
+        entry.node = None;
+        entry.watch = None;
+        self.expire_at(request.owner, now + LIVE);
         Ok(())
     }
 
-    /// It stands there. False if it was cancelled meanwhile.
-    pub(super) fn placed(&mut self, owner: OwnerToken, node: &Node, now: Moment) -> bool {
-        let Some(entry) = self.entries.get_mut(&owner).filter(|entry| entry.stage != Stage::Leaving) else {
-            return false;
-        };
-        entry.node = Some(node.clone());
-        if entry.stage == Stage::Asked {
+    /// The entry of an acquisition that isn't granted yet, for its latest call.
+    fn mine(&mut self, request: Ask<'_>) -> Option<&mut Entry> {
+        let early = |stage| matches!(stage, Stage::Begun | Stage::Asked | Stage::Waiting);
+        let entry = self.entries.get_mut(&request.owner);
+        entry.filter(|entry| entry.call == request.call && early(entry.stage))
+    }
+
+    /// That what this call has at the servers may be taken back.
+    ///
+    /// # Errors
+    /// It is another call's, or granted.
+    pub(super) fn withdraw(&mut self, request: Ask<'_>) -> Result<(), BackendError> {
+        self.mine(request).map(drop).ok_or_else(overtaken)
+    }
+
+    /// What this call is to take back, also if it was granted: it was one of several, and the others weren't.
+    pub(super) fn undo(&mut self, request: Ask<'_>) -> Result<Known, BackendError> {
+        let entry = self.entries.get_mut(&request.owner).filter(|entry| entry.call == request.call);
+        if let Some(entry) = entry
+            && let Stage::Held { .. } = entry.stage
+        {
             entry.stage = Stage::Waiting;
         }
-        self.expire_at(owner, now + LIVE);
+        let entry = self.mine(request).ok_or_else(overtaken)?;
+        Ok(match (entry.stage, &entry.node) {
+            (Stage::Begun, _) => Known::Nothing,
+            (_, Some(node)) => Known::Waiting(node.clone()),
+            (_, None) => Known::Asked,
+        })
+    }
+
+    /// Nothing of it is left at the servers.
+    pub(super) fn nothing_left(&mut self, request: Ask<'_>) -> Result<(), BackendError> {
+        let entry = self.mine(request).ok_or_else(overtaken)?;
+        entry.stage = Stage::Begun;
+        entry.node = None;
+        entry.watch = None;
+        entry.told = false;
+        Ok(())
+    }
+
+    /// The node of a hold isn't there. False if the hold is another by now.
+    pub(super) fn hold_gone(&mut self, request: Ask<'_>, node: &Node) -> bool {
+        let held = |entry: &Entry| matches!(entry.stage, Stage::Held { .. }) && entry.other.is_none();
+        let same = |entry: &Entry| entry.call == request.call && entry.node.as_ref() == Some(node);
+        let gone = self.entries.get(&request.owner).is_some_and(|entry| held(entry) && same(entry));
+        if gone {
+            self.remove(request.owner);
+        }
+        gone
+    }
+
+    /// The call is over; what it has left is known.
+    pub(super) fn end(&mut self, request: Ask<'_>) {
+        if self.mine(request).is_some_and(|entry| entry.stage == Stage::Begun) {
+            self.remove(request.owner);
+        }
+    }
+
+    /// It stands there. False if it was cancelled meanwhile, or is another call's.
+    pub(super) fn placed(&mut self, request: Ask<'_>, node: &Node, now: Moment) -> bool {
+        let Some(entry) = self.mine(request) else { return false };
+        entry.node = Some(node.clone());
+        entry.stage = Stage::Waiting;
+        self.expire_at(request.owner, now + LIVE);
         true
     }
 
-    /// It holds the lock, for at least `ttl`. False if it was cancelled or lapsed meanwhile.
-    pub(super) fn held(&mut self, owner: OwnerToken, token: u64, ttl: Duration, now: Moment) -> bool {
-        let Some(entry) = self.entries.get_mut(&owner) else { return false };
-        let until = match entry.stage {
-            Stage::Leaving | Stage::Asked => return false,
-            Stage::Held { .. } => entry.expires.max(now + ttl),
-            Stage::Waiting => now + ttl,
+    /// It holds the lock, for its ttl. False if it was cancelled or lapsed meanwhile, or is another call's.
+    pub(super) fn held(&mut self, request: Ask<'_>, token: u64, now: Moment) -> bool {
+        let Some(entry) = self.mine(request).filter(|entry| entry.stage == Stage::Waiting) else {
+            return false;
         };
         entry.stage = Stage::Held { token };
         entry.watch = None;
-        self.expire_at(owner, until);
+        self.expire_at(request.owner, now + request.ttl.as_duration());
         true
     }
 
@@ -275,10 +363,28 @@ impl Table {
     pub(super) fn cancel(&mut self, request: &AcquireRequest, now: Moment) -> Option<(i64, Option<Node>)> {
         self.forget_cancelled(now);
         self.cancelled.insert(request.owner, now + request.ttl.as_duration() + LATE);
+        self.entries.get(&request.owner)?;
+        if self.entries.get(&request.owner).is_some_and(|entry| entry.stage == Stage::Begun) {
+            self.remove(request.owner);
+            return None;
+        }
         let entry = self.entries.get_mut(&request.owner)?;
         entry.stage = Stage::Leaving;
         entry.watch = None;
         Some((entry.session, entry.node.clone()))
+    }
+
+    /// What is on its way out: its session, and its node.
+    pub(super) fn leaving(&self, owner: OwnerToken) -> Option<(i64, Option<Node>)> {
+        let entry = self.entries.get(&owner).filter(|entry| entry.stage == Stage::Leaving)?;
+        Some((entry.session, entry.node.clone()))
+    }
+
+    /// It is out.
+    pub(super) fn left(&mut self, owner: OwnerToken) {
+        if self.leaving(owner).is_some() {
+            self.remove(owner);
+        }
     }
 
     pub(super) fn remove(&mut self, owner: OwnerToken) {
@@ -320,15 +426,9 @@ impl Table {
     }
 
     /// `task` rings the bell when another look is worth it.
-    pub(super) fn watched(
-        &mut self,
-        owner: OwnerToken,
-        task: AbortHandle,
-        blocked: &Blocked,
-        looked: Moment,
-    ) {
+    pub(super) fn watched(&mut self, request: Ask<'_>, task: AbortHandle, blocked: &Blocked, looked: Moment) {
         let watch = Watch { task, blocked: blocked.clone(), looked };
-        if let Some(entry) = self.entries.get_mut(&owner).filter(|entry| entry.stage == Stage::Waiting) {
+        if let Some(entry) = self.mine(request).filter(|entry| entry.stage == Stage::Waiting) {
             entry.watch = Some(watch);
             entry.told = true;
         }
@@ -383,7 +483,9 @@ impl Table {
             && moment <= now
         {
             self.agenda.pop_first();
-            if let Some(entry) = self.entries.get_mut(&owner) {
+            if self.entries.get(&owner).is_some_and(|entry| entry.stage == Stage::Begun) {
+                self.remove(owner);
+            } else if let Some(entry) = self.entries.get_mut(&owner) {
                 entry.stage = Stage::Leaving;
                 entry.watch = None;
                 entry.expires = Moment::NEVER;

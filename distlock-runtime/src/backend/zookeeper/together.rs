@@ -2,6 +2,7 @@
 
 use zookeeper_client::{CreateMode, Error, MultiWriteError, MultiWriteResult};
 
+use super::call::Ask;
 use super::line::Verdict;
 use super::locks::granted;
 use super::names::{Note, Place, prefix};
@@ -9,7 +10,9 @@ use super::nodes::line;
 use super::session::Session;
 use super::table::{Known, Node};
 use super::{Core, error};
-use crate::backend::{AcquireRequest, Attempt, AttemptAll, BackendError, BackendErrorKind, Grant, Mode};
+use crate::backend::{
+    AcquireRequest, Applied, Attempt, AttemptAll, BackendError, BackendErrorKind, Grant, Mode,
+};
 use crate::clock::Moment;
 
 /// More than this many nodes are not made in one request.
@@ -24,6 +27,14 @@ impl Core {
         if requests.len() > MOST || !requests.iter().all(plain) {
             return Ok(AttemptAll::Apart);
         }
+        let call = self.table().call();
+        let requests: Vec<Ask<'_>> = requests.iter().map(|request| Ask { request, call }).collect();
+        let outcome = self.rounds_of_all(&requests).await;
+        self.with_table(|table| requests.iter().for_each(|request| table.end(*request)));
+        outcome
+    }
+
+    async fn rounds_of_all(&self, requests: &[Ask<'_>]) -> Result<AttemptAll, BackendError> {
         for _ in 0..ROUNDS {
             if let Some(outcome) = self.round_of_all(requests).await? {
                 return Ok(outcome);
@@ -35,12 +46,12 @@ impl Core {
         ))
     }
 
-    async fn round_of_all(&self, requests: &[AcquireRequest]) -> Result<Option<AttemptAll>, BackendError> {
+    async fn round_of_all(&self, requests: &[Ask<'_>]) -> Result<Option<AttemptAll>, BackendError> {
         let session = self.session().await?;
         let sent = self.now();
         let mut held = Vec::new();
         let mut under_way = false;
-        for request in requests {
+        for &request in requests {
             session.check_ttl(request.ttl)?;
             match self.with_table(|table| table.known(request, session.id, sent))? {
                 Known::Held(node, token) => held.push((node, token)),
@@ -77,7 +88,7 @@ impl Core {
     async fn make_all(
         &self,
         session: &Session,
-        requests: &[AcquireRequest],
+        requests: &[Ask<'_>],
         locks: &[String],
     ) -> Result<Option<Vec<Node>>, BackendError> {
         let failed = |failed: Error| error::of("create", &failed);
@@ -88,19 +99,22 @@ impl Core {
             let options = CreateMode::EphemeralSequential.with_acls(self.acls);
             steps.add_create(&path, &note.written(), &options).map_err(failed)?;
         }
-        let forget = || {
-            self.with_table(|table| requests.iter().for_each(|request| table.remove(request.owner)));
-        };
-        for request in requests {
-            if let Err(error) = self.with_table(|table| table.ask(request, session.id, self.clock.now())) {
-                forget();
-                return Err(error);
+        let forget =
+            || self.with_table(|table| requests.iter().try_for_each(|request| table.nothing_left(*request)));
+        let made = self.with_table(|table| {
+            let now = self.clock.now();
+            for (index, request) in requests.iter().enumerate() {
+                if let Err(error) = table.ask(*request, now) {
+                    requests[..index].iter().try_for_each(|asked| table.nothing_left(*asked))?;
+                    return Err(error);
+                }
             }
-        }
-        match steps.commit().await {
+            Ok(steps.commit())
+        })?;
+        match made.await {
             Ok(results) => {
                 let mut nodes = Vec::with_capacity(requests.len());
-                for ((request, lock), result) in requests.iter().zip(locks).zip(results) {
+                for ((&request, lock), result) in requests.iter().zip(locks).zip(results) {
                     let unexpected =
                         || BackendError::unknown("ZooKeeper answered something else than was asked");
                     let MultiWriteResult::Create { path, .. } = result else { return Err(unexpected()) };
@@ -112,7 +126,7 @@ impl Core {
                 Ok(Some(nodes))
             }
             Err(MultiWriteError::OperationFailed { index, source: Error::NoNode }) => {
-                forget();
+                forget()?;
                 if let Some(lock) = locks.get(index) {
                     self.make_lock(session, lock).await?;
                 }
@@ -120,8 +134,8 @@ impl Core {
             }
             Err(lost) => {
                 let error = failed(lost.into());
-                if error.applied() == crate::backend::Applied::No {
-                    forget();
+                if error.applied() == Applied::No {
+                    forget()?;
                 }
                 Err(error)
             }
@@ -131,7 +145,7 @@ impl Core {
     async fn settle_all(
         &self,
         session: &Session,
-        requests: &[AcquireRequest],
+        requests: &[Ask<'_>],
         nodes: &[Node],
         sent: Moment,
     ) -> Result<AttemptAll, BackendError> {
@@ -161,8 +175,7 @@ impl Core {
         }
         let now = self.clock.now();
         let grants = requests.iter().zip(nodes).map(|(request, node)| {
-            let ttl = request.ttl.as_duration();
-            match self.with_table(|table| table.held(request.owner, node.czxid, ttl, now)) {
+            match self.with_table(|table| table.held(*request, node.czxid, now)) {
                 true => Ok(grant(sent, node.czxid)),
                 false => Err(super::table::cancelled().with_open_outcome()),
             }
@@ -174,7 +187,7 @@ impl Core {
     async fn again_all(
         &self,
         session: &Session,
-        requests: &[AcquireRequest],
+        requests: &[Ask<'_>],
         held: &[(Node, u64)],
         sent: Moment,
     ) -> Result<Option<AttemptAll>, BackendError> {
@@ -191,19 +204,20 @@ impl Core {
         Ok(Some(AttemptAll::Granted(grants)))
     }
 
-    /// Nothing of these is left.
-    async fn undo_all(&self, session: &Session, requests: &[AcquireRequest]) -> Result<(), BackendError> {
-        for request in requests {
-            let lock = self.names.lock(&request.key);
-            let known = self.table().get(request.owner).and_then(|entry| entry.node.clone());
-            let node = match known {
-                Some(node) => Some(node),
-                None => self.find(session, request, &lock).await?.map(|(node, _)| node),
+    /// Nothing of these is left, but for what a later call has.
+    async fn undo_all(&self, session: &Session, requests: &[Ask<'_>]) -> Result<(), BackendError> {
+        for &request in requests {
+            let node = match self.with_table(|table| table.undo(request))? {
+                Known::Waiting(node) => Some(node),
+                Known::Asked => {
+                    self.find(session, request, &self.names.lock(&request.key)).await?.map(|(node, _)| node)
+                }
+                _ => None,
             };
-            if let Some(node) = node {
-                self.delete(session.id, &node.path()).await.map_err(BackendError::with_open_outcome)?;
+            match node {
+                Some(node) => self.withdraw(session, request, &node).await?,
+                None => self.with_table(|table| table.nothing_left(request))?,
             }
-            self.with_table(|table| table.remove(request.owner));
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use zookeeper_client::{Error, OneshotWatcher};
 
+use super::call::Ask;
 use super::line::{Limit, Line, Verdict};
 use super::session::{Session, WeakCore};
 use super::table::Node;
@@ -21,7 +22,7 @@ impl Core {
     pub(super) async fn queued(
         self: &Arc<Self>,
         session: &Session,
-        request: &AcquireRequest,
+        request: Ask<'_>,
         node: &Node,
         line: &Line,
         verdict: Verdict<'_>,
@@ -61,7 +62,7 @@ impl Core {
                     watcher.any().await;
                     ring(&core, owner);
                 });
-                self.with_table(|table| table.watched(owner, task.abort_handle(), &blocked, looked));
+                self.with_table(|table| table.watched(request, task.abort_handle(), &blocked, looked));
                 blocked
             }
             None => {

@@ -99,6 +99,7 @@ macro_rules! __conformance_cases {
                 two_processes_take_turns_without_overlap,
                 waiters_that_go_away_leave_their_places,
                 waiters_are_bounded,
+                a_task_that_is_not_polled_is_overtaken,
             ]
             reentry: [
                 the_same_scope_may_enter_again,

@@ -1,7 +1,9 @@
 //! User: trying, waiting, budgets, order.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 
 use tokio::time::Instant;
 
@@ -208,4 +210,34 @@ pub async fn waiters_are_bounded(store: &impl Store) {
     waiters(&locks, &second, 2).await;
     more.abort();
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+/// A task that asks first and then isn't polled is overtaken by the next one of its process. What it still does when it comes back
+/// takes nothing away from that one, and leaves nothing behind.
+pub async fn a_task_that_is_not_polled_is_overtaken(store: &impl Store) {
+    let (one, two) = (manager(store, "one").await, manager(store, "two").await);
+    // Stores have things to make for a key that was never used.
+    let (unused, used) = (fresh_key("unused"), fresh_key("used"));
+    lock(&one, &used).await.release().await.unwrap();
+    tokio::join!(overtaken(&one, &two, &unused), overtaken(&one, &two, &used));
+}
+
+async fn overtaken(locks: &LockManager, others: &LockManager, key: &LockKey) {
+    let mut forgotten = Box::pin(locks.mutex(key).wait_forever().lock());
+    if let Poll::Ready(guard) = poll_fn(|task| Poll::Ready(forgotten.as_mut().poll(task))).await {
+        // A store that answers at once leaves nobody in between.
+        return drop(guard.unwrap());
+    }
+    let guard = in_time("the turn of the next task", locks.mutex(key).wait_forever().lock()).await.unwrap();
+    let back = tokio::spawn(forgotten);
+    waiters(locks, key, 1).await;
+    guard.extend(ms(30_000)).await.expect("who comes back took the lock away");
+    let token = guard.fencing_token();
+    guard.release().await.expect("who comes back gave the lock back");
+    let guard = in_time("the lock", back).await.unwrap().unwrap();
+    assert!(guard.fencing_token() > token);
+    guard.release().await.unwrap();
+    let guard = in_time("a lock that nobody has", others.mutex(key).wait_forever().lock()).await.unwrap();
+    assert_eq!(others.inspect(key).await.unwrap().waiters, 0, "something was left in the line");
+    guard.release().await.unwrap();
 }

@@ -3,10 +3,23 @@
 use std::time::Duration;
 
 use distlock::{ErrorKind, Fault, LockManager, Promise, backend::postgres::AdvisoryBackend};
-use distlock_tests::{procs::Worker, wait::until};
+use distlock_tests::{
+    arena::{Contest, Duel, regained},
+    contend::Contender as _,
+    naive::PostgresFlaw,
+    procs::Worker,
+    wait::until,
+};
 
-use crate::tools::{Corner, LIMIT, backend, first_fall, granted, key, manager, ms, release, request};
+use crate::tools::{Corner, LIMIT, backend, first_fall, granted, key, manager, ms, naive, release, request};
 use crate::wire::Wire;
+
+/// How soon the server must have seen the end of a connection.
+const SOON: Duration = Duration::from_secs(5);
+
+/// Ends a session, and those of who calls itself so.
+const END: &str =
+    "select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 or application_name = $2";
 
 fn url(corner: &Corner) -> String {
     format!("{}&mode=advisory", corner.url())
@@ -18,36 +31,21 @@ async fn server_of(corner: &Corner, key: &distlock::LockKey) -> i32 {
     corner.admin().await.query_one(&sql, &[&key.as_str()]).await.unwrap().get(0)
 }
 
-/// The server would give a session its own lock again, and again: tasks of one manager are told apart by the manager.
+/// The server would give a session its own lock again, and again: tasks of one manager are told apart by the manager. Those of the
+/// control aren't.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_of_one_session_exclude_each_other() {
     let corner = Corner::new();
-    let (store, key) = (backend(&url(&corner), "one"), key("tasks"));
-    let mut tasks = tokio::task::JoinSet::new();
-    let inside = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
-    for _ in 0..8 {
-        let (store, key, inside) = (store.clone(), key.clone(), inside.clone());
-        tasks.spawn(async move {
-            for _ in 0..10 {
-                let request = request(&key, ms(20_000));
-                granted(&*store, &request).await;
-                assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
-                tokio::task::yield_now().await;
-                inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
-                release(&*store, &request.lease()).await;
-            }
-        });
-    }
-    tasks.join_all().await;
-    let held: i64 = corner
-        .admin()
-        .await
-        .query_one(&format!("select count(*) from {}.holder", corner.schema), &[])
-        .await
-        .unwrap()
-        .get(0);
-    assert_eq!(held, 0, "each grant was given back once");
-    assert!(store.inspect(&key).await.unwrap().holder.is_none());
+    let (locks, key) = (manager(&url(&corner), "one").await, key("tasks"));
+    let naive = naive(&corner.server.url(), PostgresFlaw::Advisory).await;
+    let turns = Contest::begin(&[std::sync::Arc::new(locks.clone())], 8, key.as_str(), ms(20_000));
+    let control = Contest::begin(&[std::sync::Arc::new(naive)], 2, key.as_str(), ms(20_000));
+    turns.more(80).await;
+    control.more(4).await;
+    turns.end().await.assert_clean(80);
+    control.end().await.assert_caught();
+    assert_eq!(corner.count("holder").await, 0, "each grant was given back once");
+    assert!(locks.inspect(&key).await.unwrap().holder.is_none());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -67,7 +65,7 @@ async fn tokens_increase_over_sessions_and_both_modes() {
     assert_eq!(first_fall(&tokens), None);
 }
 
-/// A dead process' lock is free as soon as the server sees the end of its connection, whatever the ttl.
+/// A dead process' lock is free as soon as the server sees the end of its connection, whatever the ttl. The control's row stays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_a_dead_session_leaves_nothing() {
     let corner = Corner::new();
@@ -76,20 +74,36 @@ async fn fault_a_dead_session_leaves_nothing() {
     let dead = backend(&url(&corner), "dead");
     granted(&*dead, &request(&key, ms(30_000))).await;
     assert_eq!(locks.mutex(&key).try_lock().await.unwrap_err().kind(), ErrorKind::Busy);
+    let endless = naive(&corner.server.url(), PostgresFlaw::NoExpiry).await;
+    drop(endless.acquire(key.as_str(), LIMIT).await.unwrap());
     drop(dead);
-    let guard = tokio::time::timeout(Duration::from_secs(5), locks.mutex(&key).wait(LIMIT).lock()).await;
-    assert!(guard.expect("at once, and not after the ttl").unwrap().is_valid());
+    let (ours, naive) = tokio::join!(
+        regained(&locks, key.as_str(), LIMIT, SOON),
+        regained(&endless, key.as_str(), LIMIT, SOON)
+    );
+    assert!(ours.is_some(), "at once, and not after the ttl");
+    assert_eq!(naive, None, "the naive lock must be missed");
 }
 
-/// The server ends the session: the lock is gone, and its holder learns of it at its next renewal.
+/// The server ends the session: the lock is gone, and its holder learns of it at its next renewal. That of the control never
+/// does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_a_terminated_session_is_a_loss_for_its_holder() {
     let corner = Corner::new();
     let key = key("ended");
     let (one, two) = (manager(&url(&corner), "one").await, manager(&url(&corner), "two").await);
     let guard = one.mutex(&key).ttl(ms(1_500)).lock().await.unwrap();
+    let ended = format!("{}?application_name={key}", corner.server.url());
+    let naives = (
+        naive(&ended, PostgresFlaw::Advisory).await,
+        naive(&corner.server.url(), PostgresFlaw::Advisory).await,
+    );
+    let control = Duel::begin(&naives.0, key.as_str(), ms(1_500)).await;
     let pid = server_of(&corner, &key).await;
-    corner.admin().await.execute("select pg_terminate_backend($1)", &[&pid]).await.unwrap();
+    let end =
+        "select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 or application_name = $2";
+    corner.admin().await.execute(end, &[&pid, &key.as_str()]).await.unwrap();
+    control.end(&naives.1, LIMIT).await.assert_caught();
     let lost = tokio::time::timeout(ms(3_000), guard.lost()).await.expect("within two renewals");
     assert_eq!(lost.kind(), ErrorKind::Lost);
     assert!(!guard.is_valid());
@@ -102,7 +116,8 @@ async fn fault_a_terminated_session_is_a_loss_for_its_holder() {
 }
 
 /// The kernel answers for a process that is stopped, so it keeps its lock however long that takes; but once the server ends the session,
-/// as it does for a machine that is suspended, the next one comes in, and all that the stopped one can do is to notice.
+/// as it does for a machine that is suspended, the next one comes in, and all that the stopped one can do is to notice. That of the
+/// control doesn't.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_a_stopped_holder_keeps_its_lock_for_as_long_as_its_session() {
     const TTL: Duration = Duration::from_millis(1_500);
@@ -112,6 +127,14 @@ async fn fault_a_stopped_holder_keeps_its_lock_for_as_long_as_its_session() {
     let worker = Worker::spawn(env!("CARGO_BIN_EXE_lock-worker"), args).unwrap();
     worker.wait_line("holding", LIMIT, |line| line.starts_with("holding ").then_some(())).await.unwrap();
     let rival = manager(&url, "rival").await;
+    // As stopped as any: its holder does nothing until the server has ended its session.
+    let name = key("stopped");
+    let ended = format!("{}?application_name={name}", corner.server.url());
+    let naives = (
+        naive(&ended, PostgresFlaw::Advisory).await,
+        naive(&corner.server.url(), PostgresFlaw::Advisory).await,
+    );
+    let control = Duel::begin(&naives.0, name.as_str(), TTL).await;
     worker.pause().unwrap();
     let paused = tokio::time::Instant::now();
     while paused.elapsed() < TTL.mul_f64(2.5) {
@@ -119,7 +142,8 @@ async fn fault_a_stopped_holder_keeps_its_lock_for_as_long_as_its_session() {
         tokio::time::sleep(ms(100)).await;
     }
     let pid = server_of(&corner, &distlock::LockKey::new("key-0").unwrap()).await;
-    corner.admin().await.execute("select pg_terminate_backend($1)", &[&pid]).await.unwrap();
+    corner.admin().await.execute(END, &[&pid, &name.as_str()]).await.unwrap();
+    control.end(&naives.1, LIMIT).await.assert_caught();
     let next = rival.mutex("key-0").wait(LIMIT).lock().await.unwrap();
     // The other one is stopped half-way through its work.
     assert!(!worker.lines().iter().any(|line| line.starts_with("dropped ")));
@@ -133,7 +157,7 @@ async fn fault_a_stopped_holder_keeps_its_lock_for_as_long_as_its_session() {
     assert!(next.is_valid());
 }
 
-/// A client that is cut off has given its lock up long before the server does.
+/// A client that is cut off has given its lock up long before the server does. The control believes on when the server has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_a_session_that_is_cut_off_stops_before_its_lock_is_free() {
     const TTL: Duration = Duration::from_millis(1_500);
@@ -143,18 +167,32 @@ async fn fault_a_session_that_is_cut_off_stops_before_its_lock_is_free() {
     let cut_off = format!("{}?schema={}&mode=advisory", wire.url(), corner.schema);
     let (cut_off, rival) = (manager(&cut_off, "cut").await, manager(&url(&corner), "rival").await);
     let guard = cut_off.mutex(&key).ttl(TTL).lock().await.unwrap();
+    let through = format!("{}?application_name={key}", wire.url());
+    let naives = (
+        naive(&through, PostgresFlaw::Advisory).await,
+        naive(&corner.server.url(), PostgresFlaw::Advisory).await,
+    );
+    let duel = Duel::begin(&cut_off, &format!("{key}-duel"), TTL).await;
+    let control = Duel::begin(&naives.0, key.as_str(), TTL).await;
     wire.cut();
     tokio::time::timeout(TTL * 3, guard.lost()).await.expect("lost at its deadline");
+    tokio::time::timeout(TTL * 3, duel.held().lost()).await.expect("lost at its deadline");
     assert!(!guard.is_valid());
     assert_eq!(
         rival.mutex(&key).try_lock().await.unwrap_err().kind(),
         ErrorKind::Busy,
         "the server waits longer"
     );
+    // The server gives the dead connections up, as it does by itself after some time.
+    let end = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = $1";
+    corner.admin().await.execute(end, &[&key.as_str()]).await.unwrap();
     // The end of the session arrives at last.
     wire.heal();
     let next = rival.mutex(&key).wait(LIMIT).lock().await.unwrap();
     assert!(next.fencing_token() > guard.fencing_token());
+    let (verdict, control) = tokio::join!(duel.end(&rival, LIMIT), control.end(&naives.1, LIMIT));
+    verdict.assert_clean(2);
+    control.assert_caught();
 }
 
 /// A statement of another's session must not count as ours, however it came to that.

@@ -1,24 +1,19 @@
 //! A standby takes over from its primary.
 
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU32, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use distlock::{
     ErrorKind, Fault, LockManager, Promise,
     backend::postgres::{AdvisoryBackend, PostgresBackend},
 };
 use distlock_tests::{
+    arena::{Contest, Duel},
+    naive::PostgresFlaw,
     server::{PostgresOptions, PostgresServer},
     wait::until,
 };
-use tokio::task::JoinSet;
 
-use crate::tools::{LIMIT, backend, first_fall, granted, key, ms, release, request};
+use crate::tools::{LIMIT, ROW, backend, granted, key, ms, naive, release, request};
 use crate::wire::Wire;
 
 /// Renewed after a third of it: until then its holder asks nobody.
@@ -121,13 +116,17 @@ async fn fault_a_standby_that_lags_a_little_has_larger_tokens() {
     assert!(second.fencing_token() > first.fencing_token());
 }
 
-/// A commit that a synchronous standby has isn't lost: the holder renews at the new primary, and nobody comes between.
+/// A commit that a synchronous standby has isn't lost: the holder renews at the new primary, and nobody comes between. The
+/// control's lock is its session's, which the old one knew.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_a_synchronous_standby_knows_every_lock() {
     let pair = Pair::start(true).await;
     let (one, two) =
         (LockManager::connect(&pair.url()).await.unwrap(), LockManager::connect(&pair.url()).await.unwrap());
     let guard = one.mutex("k").ttl(TTL).lock().await.unwrap();
+    let (old, new) = (pair.primary.url(), pair.standby.url());
+    let duel = Duel::begin(&one, "duel", TTL).await;
+    let control = Duel::begin(&naive(&old, PostgresFlaw::Advisory).await, "duel", TTL).await;
     pair.fail_over().await;
     let admin = pair.standby.admin().await.unwrap();
     let until_when = async || {
@@ -151,45 +150,32 @@ async fn fault_a_synchronous_standby_knows_every_lock() {
     guard.release().await.unwrap();
     let next = two.mutex("k").wait(LIMIT).lock().await.unwrap();
     assert!(next.fencing_token() > token);
+    let naive = naive(&new, PostgresFlaw::Advisory).await;
+    let (verdict, control) = tokio::join!(duel.end(&two, ms(500)), control.end(&naive, LIMIT));
+    verdict.assert_clean(2);
+    control.assert_caught();
 }
 
-/// Many who contend while a synchronous standby takes over: never two inside, and tokens grow.
+/// Many who contend while a synchronous standby takes over: never two inside, and tokens grow. The control looks for a row, and writes
+/// one in the next statement.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_under_contention_a_synchronous_failover_lets_nobody_in_twice() {
     let pair = Pair::start(true).await;
-    let (inside, tokens) = (Arc::new(AtomicU32::new(0)), Arc::new(Mutex::new(Vec::new())));
-    let over = Arc::new(AtomicBool::new(false));
-    let mut tasks = JoinSet::new();
+    let mut managers = Vec::new();
     for _ in 0..4 {
-        let (url, inside, tokens, over) = (pair.url(), inside.clone(), tokens.clone(), over.clone());
-        tasks.spawn(async move {
-            let locks = LockManager::connect(&url).await.unwrap();
-            while !over.load(Ordering::SeqCst) {
-                let Ok(guard) = locks.mutex("k").ttl(ms(10_000)).wait(ms(2_000)).lock().await else {
-                    continue;
-                };
-                // A hold that lapsed meanwhile is nobody's fault but a slow machine's: it doesn't count.
-                if guard.is_valid() {
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
-                    tokens.lock().unwrap().push(guard.fencing_token());
-                    tokio::task::yield_now().await;
-                    inside.fetch_sub(1, Ordering::SeqCst);
-                }
-            }
-        });
+        managers.push(Arc::new(LockManager::connect(&pair.url()).await.unwrap()));
     }
-    let grants = async |least: usize| {
-        until("grants", LIMIT, async || (tokens.lock().unwrap().len() >= least).then_some(())).await.unwrap();
-    };
-    grants(20).await;
+    let mut naives = Vec::new();
+    for _ in 0..4 {
+        naives.push(Arc::new(naive(&pair.primary.url(), PostgresFlaw::LooksFirst).await));
+    }
+    let turns = Contest::begin(&managers, 4, "k", ms(10_000));
+    let control = Contest::begin(&naives, 4, "k", ms(10_000));
+    turns.more(20).await;
     pair.fail_over().await;
-    let before = tokens.lock().unwrap().len();
-    grants(before + 20).await;
-    over.store(true, Ordering::SeqCst);
-    while let Some(ended) = tasks.join_next().await {
-        ended.unwrap();
-    }
-    assert_eq!(first_fall(&tokens.lock().unwrap()), None);
+    turns.more(20).await;
+    turns.end().await.assert_clean(40);
+    control.end().await.assert_caught();
 }
 
 /// An old primary that nobody stopped can't grant without its synchronous standby, nor keep a lock: its holder stops before the next
@@ -199,17 +185,18 @@ async fn fault_an_old_primary_that_lives_on_grants_nothing() {
     const TTL: Duration = Duration::from_secs(6);
     let pair = Pair::start(true).await;
     let old = LockManager::connect(&pair.primary.url()).await.unwrap();
-    let guard = old.mutex("k").ttl(TTL).lock().await.unwrap();
+    let duel = Duel::begin(&old, "k", TTL).await;
+    let control = Duel::begin(&naive(&pair.primary.url(), ROW).await, "k", TTL).await;
     pair.standby.promote().await.unwrap();
     let new = LockManager::connect(&pair.standby.url()).await.unwrap();
-    let ((), refused) = tokio::join!(
-        async {
-            let next = new.mutex("k").wait(LIMIT).lock().await.unwrap();
-            assert!(!guard.is_valid(), "two hold it");
-            assert!(next.fencing_token() > guard.fencing_token());
-        },
+    let naive = naive(&pair.standby.url(), ROW).await;
+    let (verdict, control, refused) = tokio::join!(
+        duel.end(&new, LIMIT),
+        control.end(&naive, LIMIT),
         old.mutex("another").wait(ms(3_000)).lock()
     );
+    verdict.assert_clean(2);
+    control.assert_caught();
     let refused = refused.expect_err("nobody confirms it");
     assert_eq!(refused.kind(), ErrorKind::Connection, "{refused}");
 }

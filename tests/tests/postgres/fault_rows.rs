@@ -4,19 +4,26 @@ use std::time::Duration;
 
 use distlock::{ErrorKind, Fault, LockManager, Promise, backend::postgres::PostgresBackend};
 use distlock_tests::{
+    arena::Duel,
+    naive::PostgresFlaw,
     server::{PostgresOptions, PostgresServer},
     wait::until,
 };
 
-use crate::tools::{Corner, LIMIT, backend, first_fall, granted, key, ms, release, request};
+use crate::tools::{Corner, LIMIT, ROW, backend, first_fall, granted, key, ms, naive, release, request};
 use crate::wire::Wire;
 
-/// Sessions that an administrator ends cost no lock: the lease stands in a row.
+/// Sessions that an administrator ends cost no lock: the lease stands in a row. The control's stands in
+/// its session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_terminated_sessions_cost_nothing() {
     let server = PostgresServer::start(PostgresOptions::new()).unwrap();
     let locks = LockManager::connect(&server.url()).await.unwrap();
+    let rival = LockManager::connect(&server.url()).await.unwrap();
     let guard = locks.mutex("k").ttl(ms(2_000)).lock().await.unwrap();
+    let named = format!("{}?application_name=distlock", server.url());
+    let duel = Duel::begin(&locks, "duel", ms(2_000)).await;
+    let control = Duel::begin(&naive(&named, PostgresFlaw::Advisory).await, "duel", ms(2_000)).await;
     let admin = server.admin().await.unwrap();
     let mut ended: i64 = 0;
     let start = tokio::time::Instant::now();
@@ -29,13 +36,28 @@ async fn fault_terminated_sessions_cost_nothing() {
     assert!(ended >= 10, "only {ended} sessions were there to be ended");
     guard.release().await.unwrap();
     locks.mutex("k").wait(LIMIT).lock().await.unwrap().release().await.unwrap();
+    let naive = naive(&server.url(), PostgresFlaw::Advisory).await;
+    let (verdict, control) = tokio::join!(duel.end(&rival, ms(500)), control.end(&naive, LIMIT));
+    verdict.assert_clean(2);
+    control.assert_caught();
 }
 
-/// Killed and started again, the server knows who holds what, and the tokens go on.
+/// Killed and started again, the server knows who holds what, and the tokens go on. The control's sessions end with
+/// it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_a_killed_server_knows_its_locks_again() {
     let server = PostgresServer::start(PostgresOptions::new().durable()).unwrap();
     let (holder, rival) = (backend(&server.url(), "holder"), backend(&server.url(), "rival"));
+    let (one, two) = (
+        LockManager::connect(&server.url()).await.unwrap(),
+        LockManager::connect(&server.url()).await.unwrap(),
+    );
+    let (first, second) = (
+        naive(&server.url(), PostgresFlaw::Advisory).await,
+        naive(&server.url(), PostgresFlaw::Advisory).await,
+    );
+    let duel = Duel::begin(&one, "duel", LIMIT).await;
+    let control = Duel::begin(&first, "duel", LIMIT).await;
     let mut tokens = Vec::new();
     for round in 0..3 {
         let (key, held) = (key("held"), key("other"));
@@ -57,16 +79,24 @@ async fn fault_a_killed_server_knows_its_locks_again() {
         release(&*rival, &next.lease()).await;
     }
     assert_eq!(first_fall(&tokens), None, "{tokens:?}");
+    let (verdict, control) = tokio::join!(duel.end(&two, ms(500)), control.end(&second, LIMIT));
+    verdict.assert_clean(2);
+    control.assert_caught();
     assert_eq!(PostgresBackend::promises().under(Fault::RestartPersistent), Promise::Holds);
 }
 
-/// While the server is silent nothing is called valid for longer than its lease, and nobody is told "busy".
+/// While the server is silent nothing is called valid for longer than its lease, and nobody is told "busy". The control
+/// asks nobody, and believes on as the next one comes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_a_silent_server_is_neither_busy_nor_a_hold_for_ever() {
     const TTL: Duration = Duration::from_millis(1_500);
     let server = PostgresServer::start(PostgresOptions::new()).unwrap();
     let locks = LockManager::connect(&server.url()).await.unwrap();
     let guard = locks.mutex("k").ttl(TTL).lock().await.unwrap();
+    let rival = LockManager::connect(&server.url()).await.unwrap();
+    let naive = naive(&server.url(), ROW).await;
+    let duel = Duel::begin(&locks, "duel", TTL).await;
+    let control = Duel::begin(&naive, "duel", TTL).await;
     server.pause().unwrap();
     let silent = tokio::time::Instant::now();
     let waiting = locks.mutex("other").wait(ms(700)).lock().await.unwrap_err();
@@ -75,12 +105,16 @@ async fn fault_a_silent_server_is_neither_busy_nor_a_hold_for_ever() {
     let lost = tokio::time::timeout(TTL * 3, guard.lost()).await.expect("lost at its deadline");
     assert_eq!(lost.kind(), ErrorKind::Lost);
     assert!(!guard.is_valid() && silent.elapsed() <= TTL + ms(1_000), "{:?}", silent.elapsed());
+    tokio::time::timeout(TTL * 3, duel.held().lost()).await.expect("lost at its deadline");
     server.resume().unwrap();
     let again = locks.mutex("k").ttl(TTL).wait(LIMIT).lock().await.unwrap();
     assert!(again.fencing_token() > guard.fencing_token());
+    let (verdict, control) = tokio::join!(duel.end(&rival, LIMIT), control.end(&naive, LIMIT));
+    verdict.assert_clean(2);
+    control.assert_caught();
 }
 
-/// A client that is cut off gives its lock up before another one has it.
+/// A client that is cut off gives its lock up before another one has it. The control never gives it up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_a_client_that_is_cut_off_stops_before_the_next() {
     const TTL: Duration = Duration::from_millis(1_500);
@@ -88,16 +122,16 @@ async fn fault_a_client_that_is_cut_off_stops_before_the_next() {
     let wire = Wire::to(corner.server.port()).await;
     let url = format!("{}?schema={}", wire.url(), corner.schema);
     let (cut_off, rival) = (LockManager::connect(&url).await.unwrap(), corner.manager("rival").await);
+    let (first, second) = (naive(&wire.url(), ROW).await, naive(&corner.server.url(), ROW).await);
     for _ in 0..3 {
         let key = key("cut");
-        let guard = cut_off.mutex(&key).ttl(TTL).wait(LIMIT).lock().await.unwrap();
+        let duel = Duel::begin(&cut_off, key.as_str(), TTL).await;
+        let control = Duel::begin(&first, key.as_str(), TTL).await;
         wire.cut();
-        let next = rival.mutex(&key).ttl(TTL).wait(LIMIT).lock().await.unwrap();
-        assert!(!guard.is_valid(), "two hold it");
-        assert!(guard.check().is_err());
-        assert!(next.fencing_token() > guard.fencing_token());
+        let (verdict, control) = tokio::join!(duel.end(&rival, LIMIT), control.end(&second, LIMIT));
+        verdict.assert_clean(2);
+        control.assert_caught();
         wire.heal();
-        next.release().await.unwrap();
     }
     assert_eq!(PostgresBackend::promises().under(Fault::Partition), Promise::Holds);
 }

@@ -21,7 +21,8 @@ use crate::tools::{Corner, LIMIT, backend, granted, key, ms, release, request};
 const TTL: Duration = Duration::from_secs(60);
 
 /// A function that fits the arguments better than the server's own, in a schema that the role looks through: whoever may create there
-/// would run with the rights of the services, or take every lock's turn away.
+/// would run with the rights of the services, or take every lock's turn away. The
+/// control calls by name alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn functions_of_others_are_not_called() {
     let corner = Corner::new();
@@ -48,6 +49,12 @@ async fn functions_of_others_are_not_called() {
     let renewals = store.renew(&[request.lease()]).await;
     assert!(matches!(renewals[..], [Renewal::Renewed { .. }]), "{renewals:?}");
     release(&*store, &request.lease()).await;
+
+    admin.batch_execute(&format!("set search_path to {evil}")).await.unwrap();
+    let naive = admin.query_one("select hashtextextended('trapped', 0)", &[]).await.unwrap_err();
+    let trapped = naive.as_db_error().is_some_and(|error| error.message().contains("was called"));
+    assert!(trapped, "the naive call must be trapped: {naive}");
+    admin.batch_execute("reset search_path").await.unwrap();
 
     // All of them, also those that this test doesn't call.
     let open: Vec<String> = admin

@@ -2,11 +2,13 @@
 
 use distlock::{ErrorKind, LockManager};
 use distlock_tests::{
+    arena::Duel,
+    naive::PostgresFlaw,
     server::{PgBouncer, postgres_client},
     wait::until,
 };
 
-use crate::tools::{Corner, LIMIT, key, ms};
+use crate::tools::{Corner, LIMIT, key, ms, naive};
 
 fn through(pooler: &PgBouncer, corner: &Corner) -> String {
     format!("{}?schema={}", pooler.url(), corner.schema)
@@ -82,18 +84,13 @@ async fn without_one_they_ask_and_no_session_is_left_listening() {
 async fn behind_a_pooler_two_clients_get_one_advisory_lock() {
     let corner = Corner::new();
     let pooler = PgBouncer::start(corner.server.port(), 1).unwrap();
-    let mut got = 0;
-    for _ in 0..2 {
-        let naive = postgres_client(&pooler.url()).await.unwrap();
-        let rows = naive.simple_query("select pg_try_advisory_lock(4711)").await.unwrap();
-        got += rows
-            .iter()
-            .filter(
-                |row| matches!(row, tokio_postgres::SimpleQueryMessage::Row(row) if row.get(0) == Some("t")),
-            )
-            .count();
-    }
-    assert_eq!(got, 2, "this is why they are refused");
+    let (one, two) = (
+        naive(&pooler.url(), PostgresFlaw::Advisory).await,
+        naive(&pooler.url(), PostgresFlaw::Advisory).await,
+    );
+    let duel = Duel::begin(&one, key("pooled").as_str(), LIMIT).await;
+    // This is why they are refused.
+    duel.end(&two, LIMIT).await.assert_caught();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,11 +1,18 @@
 //! Leases as rows.
 
 use distlock::FencingToken;
-use distlock_runtime::backend::{Attempt, Released};
-use distlock_tests::{server::postgres_client, wait::until};
+use distlock_runtime::backend::{Attempt, Released, Renewal};
+use distlock_tests::{
+    arena::{regained, stale_release},
+    contend::Contender as _,
+    naive::PostgresFlaw,
+    server::postgres_client,
+    wait::until,
+};
 use tokio::task::JoinSet;
 
-use crate::tools::{Corner, LIMIT, first_fall, granted, key, ms, release, request};
+use crate::tools::{Corner, LIMIT, ROW, first_fall, granted, key, manager, ms, naive, release, request};
+use crate::wire::Wire;
 
 /// Over expiry, release, forced release and the purge of what is over: thousands of grants of one key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -100,7 +107,8 @@ async fn nothing_is_left_for_ever() {
     assert_eq!(again, 0);
 }
 
-/// What is still under way when its cancel arrives over another connection must not take the lock, nor lengthen another's.
+/// What is still under way when its cancel arrives over another connection must not take the lock, nor lengthen another's. The
+/// control cancels nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempts_whose_callers_went_away_leave_nothing() {
     let corner = Corner::new();
@@ -108,7 +116,7 @@ async fn attempts_whose_callers_went_away_leave_nothing() {
     one.ping().await.unwrap();
     other.ping().await.unwrap();
     let admin = corner.admin().await;
-    for _ in 0..40 {
+    for cancelled in (0..40).map(|round| round != 39) {
         let ghost = request(&key, ms(30_000));
         // The attempt stands in front of the key while the cancel goes by.
         let mut blocker = postgres_client(&corner.server.url()).await.unwrap();
@@ -126,77 +134,126 @@ async fn attempts_whose_callers_went_away_leave_nothing() {
         .unwrap();
         attempt.abort();
         let (store, undone) = (other.clone(), ghost.clone());
-        let cancel = tokio::spawn(async move { store.cancel(&undone).await });
+        let cancel = cancelled.then(|| tokio::spawn(async move { store.cancel(&undone).await }));
         held.commit().await.unwrap();
-        cancel.await.unwrap().unwrap();
+        if let Some(cancel) = cancel {
+            cancel.await.unwrap().unwrap();
+        }
         // In order on the attempt's own connection: what was under way has arrived.
         one.ping().await.unwrap();
-        assert!(one.inspect(&key).await.unwrap().holder.is_none(), "a ghost");
+        let ghost = one.inspect(&key).await.unwrap().holder;
+        assert_eq!(ghost.is_none(), cancelled, "{ghost:?}");
     }
 }
 
-/// A release hands the lock to the head and tells nobody else.
+/// A release hands the lock to the head and tells nobody else, as counted on the wire. Where all who wait listen to one channel, as
+/// the control's do, all are told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_release_wakes_two_of_two_hundred_at_most() {
     const WAITERS: usize = 200;
     let corner = Corner::new();
+    let wire = Wire::to(corner.server.port()).await;
+    let url = format!("{}?schema={}", wire.url(), corner.schema);
     let key = key("herd");
-    let holder = corner.manager("holder").await;
-    let guard = holder.mutex(&key).lock().await.unwrap();
-    let others = [corner.manager("one").await, corner.manager("two").await];
+    let mut managers = Vec::new();
+    for number in 0..4 {
+        managers.push(manager(&url, &format!("m{number}")).await);
+    }
+    let mut held = managers[0].mutex(&key).fair().lock().await.unwrap();
     let mut waiters = JoinSet::new();
     for number in 0..WAITERS {
-        let lock = others[number % 2].mutex(&key).fair().wait(LIMIT * 4);
+        let lock = managers[number % 4].mutex(&key).fair().wait_forever();
         waiters.spawn(async move { lock.lock().await.unwrap() });
     }
     until("all to stand in line", LIMIT, async || {
-        (holder.inspect(&key).await.unwrap().waiters == WAITERS as u64).then_some(())
+        (managers[0].inspect(&key).await.unwrap().waiters == WAITERS as u64).then_some(())
     })
     .await
     .unwrap();
-    // Everything that is told from now on, as the server sends it.
+    // Those who entered before their manager listened have no channel yet: their next question says it.
+    let silent = format!("select count(*) from {}.waiter where channel is null", corner.schema);
     let admin = corner.admin().await;
-    let schema = &corner.schema;
-    admin
-        .batch_execute(&format!(
-            "create table {schema}.told (owner text); \
-             create function {schema}.note() returns trigger language plpgsql as $$ begin \
-               insert into {schema}.told values (old.owner); return null; end $$; \
-             create trigger note after delete on {schema}.waiter for each row execute function {schema}.note()"
-        ))
-        .await
-        .unwrap();
-    guard.release().await.unwrap();
-    let first = tokio::time::timeout(LIMIT, waiters.join_next()).await.unwrap().unwrap().unwrap();
-    assert!(first.is_valid());
-    let told = corner.count("told").await;
-    assert!((1..=2).contains(&told), "{told} of {WAITERS} were called");
-    assert_eq!(holder.inspect(&key).await.unwrap().waiters, WAITERS as u64 - 1);
+    until("all to listen", LIMIT, async || {
+        (admin.query_one(&silent, &[]).await.unwrap().get::<_, i64>(0) == 0).then_some(())
+    })
+    .await
+    .unwrap();
+    for _ in 0..10 {
+        let before = wire.notifications();
+        held.release().await.unwrap();
+        held = waiters.join_next().await.unwrap().unwrap();
+        // Whatever else was told was told before this answer, on the same connections.
+        for locks in &managers {
+            locks.ping().await.unwrap();
+        }
+        let told = wire.notifications() - before;
+        assert!((1..=2).contains(&told), "one release told {told} of {WAITERS}");
+    }
+    drop(held);
     waiters.abort_all();
+
+    let mut herd = Vec::new();
+    for _ in 0..20 {
+        let naive = postgres_client(&wire.url()).await.unwrap();
+        naive.batch_execute("listen naive_released").await.unwrap();
+        herd.push(naive);
+    }
+    let before = wire.notifications();
+    admin.batch_execute("notify naive_released").await.unwrap();
+    until("the herd", LIMIT, async || (wire.notifications() - before >= 20).then_some(())).await.unwrap();
 }
 
-/// A process that dies takes its lock along for no longer than its lease.
+/// A process that dies takes its lock along for no longer than its lease. The control's row has no expiry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_a_dead_holders_lock_is_had_again_in_time() {
     const TTL: u64 = 1_000;
     let corner = Corner::new();
     let locks = corner.manager("alive").await;
     let dead = corner.backend("dead");
+    let (bound, name) = (ms(TTL + 250), key("dead"));
+    let endless = naive(&corner.server.url(), PostgresFlaw::NoExpiry).await;
+    drop(endless.acquire(name.as_str(), ms(TTL)).await.unwrap());
+    let control = tokio::spawn(async move { regained(&endless, name.as_str(), ms(TTL), bound).await });
     let mut late = Vec::new();
     for _ in 0..5 {
         let key = key("dead");
         locks.mutex(key.as_str()).lock().await.unwrap().release().await.unwrap();
         let request = request(&key, ms(TTL));
         granted(&*dead, &request).await;
-        let start = tokio::time::Instant::now();
         // Nobody renews it.
-        let guard = locks.mutex(&key).wait(LIMIT).lock().await.unwrap();
-        let after = start.elapsed();
+        let after = regained(&locks, key.as_str(), ms(TTL), LIMIT).await.expect("the lock is had again");
         assert!(after >= ms(TTL - 50), "{after:?}");
         late.push(after.saturating_sub(ms(TTL)));
-        guard.release().await.unwrap();
         assert_eq!(dead.release(&request.lease(), None).await.unwrap(), Released::NotHeld);
     }
     late.sort();
     assert!(late[2] <= ms(250), "{late:?}");
+    assert_eq!(control.await.unwrap(), None, "the naive lock must be missed");
+}
+
+/// What an earlier hold does late is no harm to a later one, of the same manager or another's. The control deletes by key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stale_release_leaves_the_next_hold_alone() {
+    let corner = Corner::new();
+    let (store, name) = (corner.backend("one"), key("stale"));
+    let (first, second) = (request(&name, LIMIT), request(&name, LIMIT));
+    granted(&*store, &first).await;
+    assert!(store.force_release(&name).await.unwrap().is_some());
+    granted(&*store, &second).await;
+    for keep in [None, Some(LIMIT)] {
+        assert_eq!(store.release(&first.lease(), keep).await.unwrap(), Released::NotHeld);
+    }
+    store.cancel(&first).await.unwrap();
+    let renewals = store.renew(&[first.lease(), second.lease()]).await;
+    assert!(matches!(renewals[..], [Renewal::Gone, Renewal::Renewed { .. }]), "{renewals:?}");
+    assert_eq!(store.inspect(&name).await.unwrap().holder.unwrap().owner, Some(second.owner));
+
+    let (one, two, name) = (corner.manager("one").await, corner.manager("two").await, key("stale"));
+    let forced = async || drop(two.force_release(&name, "the test says so").await.unwrap());
+    stale_release(&one, &two, name.as_str(), LIMIT, forced, ms(500)).await.assert_clean(2);
+    let (naive, admin) = (naive(&corner.server.url(), ROW).await, corner.admin().await);
+    let forced = async || {
+        admin.execute("delete from naive.lock where name = $1", &[&name.as_str()]).await.unwrap();
+    };
+    stale_release(&naive, &naive, name.as_str(), LIMIT, forced, LIMIT).await.assert_caught();
 }

@@ -7,7 +7,10 @@ use distlock::{
     backend::{AcquireRequest, Attempt, Backend, Clock, Grant, LeaseHandle, Mode, postgres},
 };
 use distlock_runtime::{OwnerToken, Ttl, backend::postgres::PostgresOptions};
-use distlock_tests::server::{SharedPostgres, postgres_client};
+use distlock_tests::{
+    naive::{NaivePostgres, PostgresFlaw},
+    server::{SharedPostgres, postgres_client},
+};
 use tokio_postgres::Client;
 
 /// How long anything that must happen may take on a machine that is busy with other tests.
@@ -54,6 +57,14 @@ impl Corner {
 
 pub(crate) async fn manager(url: &str, label: &str) -> LockManager {
     LockManager::builder().label(label).connect(url).await.unwrap()
+}
+
+/// The naive lock as it is mostly written: a row with an expiry that its client says.
+pub(crate) const ROW: PostgresFlaw = PostgresFlaw::ClientClock { ahead: Duration::ZERO };
+
+/// A naive lock with a connection of its own.
+pub(crate) async fn naive(url: &str, flaw: PostgresFlaw) -> NaivePostgres {
+    NaivePostgres::connect(url, flaw).await.unwrap()
 }
 
 pub(crate) fn backend(url: &str, label: &str) -> Arc<dyn Backend> {

@@ -1,5 +1,6 @@
 //! Idempotency on Postgres, from the store up to the layer and the attribute.
 
+mod postgres_naive;
 mod postgres_shop;
 mod tower_support;
 
@@ -173,8 +174,12 @@ fn app(locks: &LockManager, runs: &Runs) -> Router {
 /// Two hundred at once, over these managers in turn.
 async fn storm(managers: &[LockManager], runs: &Runs, key: &str) -> Vec<Reply> {
     let apps: Vec<Router> = managers.iter().map(|locks| app(locks, runs)).collect();
+    storm_of(&apps, 200, key).await
+}
+
+async fn storm_of(apps: &[Router], requests: usize, key: &str) -> Vec<Reply> {
     let mut sent = JoinSet::new();
-    for number in 0..200 {
+    for number in 0..requests {
         let (app, key) = (apps[number % apps.len()].clone(), key.to_owned());
         sent.spawn(async move { ask(&app, keyed("/", &key, "order")).await });
     }
@@ -191,6 +196,7 @@ fn assert_all_are_one(replies: &[Reply]) {
     assert_eq!(replies.iter().filter(|reply| !reply.is_replay()).count(), 1);
 }
 
+/// The control looks for a response before it executes: all that look before the first one has written it execute too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_hundred_requests_one_is_executed_and_all_get_its_bytes() {
     let shop = Shop::open().await;
@@ -200,6 +206,20 @@ async fn of_two_hundred_requests_one_is_executed_and_all_get_its_bytes() {
         assert_all_are_one(&storm(&managers, &runs, key).await);
     }
     assert_eq!(runs.total(), 2);
+
+    let runs = Runs::gated();
+    let naive = [postgres_naive::app(&shop.server.url(), &runs).await];
+    let ((), replies) = tokio::join!(
+        async {
+            runs.reached(2).await;
+            runs.let_go(20);
+        },
+        storm_of(&naive, 20, "naive")
+    );
+    assert!(
+        runs.total() > 1 && replies.iter().any(|reply| reply.body != replies[0].body),
+        "the naive one must be caught"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -245,6 +265,7 @@ async fn executor_killed(shop: &Shop, policy: &str, key: &str) {
     worker.kill().unwrap();
 }
 
+/// The control writes nothing before it executes, so that nobody knows of the one that died.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn procs_after_a_kill_nothing_runs_again_unless_it_was_chosen() {
     let shop = Shop::open().await;
@@ -274,9 +295,23 @@ async fn procs_after_a_kill_nothing_runs_again_unless_it_was_chosen() {
         }
         assert_eq!(runs.total(), usize::from(is_takeover), "{word}");
     }
+    // Its executor ends half-way, as a killed process does.
+    let runs = Runs::gated();
+    let naive = postgres_naive::app(&shop.server.url(), &runs).await;
+    let killed = tokio::spawn({
+        let naive = naive.clone();
+        async move { ask(&naive, keyed("/", "n", "")).await }
+    });
+    runs.reached(1).await;
+    killed.abort();
+    killed.await.unwrap_err();
+    runs.let_go(10);
+    ask(&naive, keyed("/", "n", "")).await;
+    assert_eq!(runs.total(), 2, "the naive one must run it again");
 }
 
-/// The server is killed while a handler runs, and comes back: the response is kept after all, and nothing runs twice.
+/// The server is killed while a handler runs, and comes back: the response is kept after all, and nothing runs twice. The
+/// control executes what it can't look up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_a_restart_of_the_server_under_a_running_handler_loses_nothing() {
     let server = PostgresServer::start(ServerOptions::new().durable()).unwrap();
@@ -290,7 +325,10 @@ async fn fault_a_restart_of_the_server_under_a_running_handler_loses_nothing() {
         })
     };
     runs.reached(1).await;
+    let naive_runs = Runs::open();
+    let naive = postgres_naive::app(&server.url(), &naive_runs).await;
     server.kill().unwrap();
+    assert_eq!(ask(&naive, keyed("/", "during", "x")).await.status, http::StatusCode::CREATED);
     let refused = ask(&app, keyed("/", "during", "x")).await;
     refused.assert_problem(503, "store-unavailable");
     assert_eq!(runs.total(), 1, "nothing runs without a claim");
@@ -307,6 +345,14 @@ async fn fault_a_restart_of_the_server_under_a_running_handler_loses_nothing() {
     assert_eq!((again.body, again.status), (first.body, first.status));
     assert_eq!(ask(&app, keyed("/", "during", "x")).await.status, http::StatusCode::CREATED);
     assert_eq!(runs.total(), 2);
+    assert!(!ask(&naive, keyed("/", "during", "x")).await.is_replay());
+    assert_eq!(naive_runs.total(), 2, "the naive one must run it twice");
+}
+
+async fn pay_without_record(State((shop, runs)): State<(Shop, Runs)>, execution: Execution) -> &'static str {
+    runs.run(execution.key().as_str()).await;
+    shop.write(&shop.client().await, execution.key().as_str()).await;
+    "paid"
 }
 
 async fn pay(State((shop, runs)): State<(Shop, Runs)>, execution: Execution) -> String {
@@ -327,7 +373,8 @@ async fn pay(State((shop, runs)): State<(Shop, Runs)>, execution: Execution) -> 
 }
 
 /// The layer outside, a record in the handler's transaction inside: whether a process dies before its commit or after it, the handler
-/// runs again, and there is one effect.
+/// runs again, and there is one effect. The control writes beside the
+/// layer's record alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn procs_the_layer_and_a_transaction_go_together() {
     let shop = Shop::open().await;
@@ -339,7 +386,14 @@ async fn procs_the_layer_and_a_transaction_go_together() {
         .build()
         .unwrap();
     let runs = Runs::open();
-    let app = Router::new().route("/", post(pay)).with_state((shop.clone(), runs.clone())).layer(layer);
+    let app =
+        Router::new().route("/", post(pay)).with_state((shop.clone(), runs.clone())).layer(layer.clone());
+    let naive = Router::new().route("/", post(pay_without_record));
+    let naive = naive.with_state((shop.clone(), runs.clone())).layer(layer);
+    executor_killed(&shop, "takeover", "naive").await;
+    shop.write(&shop.client().await, "naive").await;
+    assert_eq!(ask(&naive, keyed("/", "naive", "")).await.text(), "paid");
+    assert_eq!(shop.effects("naive").await, 2, "the naive one must have its effect twice");
     for (key, had_committed) in [("before", false), ("after", true)] {
         executor_killed(&shop, "takeover", key).await;
         if had_committed {

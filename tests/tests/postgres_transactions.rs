@@ -26,6 +26,23 @@ async fn pay(shop: &Shop, tx: &mut Transaction<'_>, key: &str) -> Result<String,
     }
 }
 
+/// The naive record: looks for it, and writes it with the effect. `looked` is when it has looked.
+async fn pay_naively(shop: &Shop, tx: &Transaction<'_>, key: &str, looked: impl Future<Output = ()>) {
+    let table = format!("{}_naive", shop.namespace);
+    let look = format!("select from {table} where key = $1 limit 1");
+    let is_new = tx.query_opt(&look, &[&key]).await.unwrap().is_none();
+    looked.await;
+    if is_new {
+        shop.write(tx, key).await;
+        tx.execute(&format!("insert into {table} values ($1)"), &[&key]).await.unwrap();
+    }
+}
+
+async fn naive_table(shop: &Shop) {
+    let create = format!("create table {}_naive (key text not null)", shop.namespace);
+    shop.client().await.batch_execute(&create).await.unwrap();
+}
+
 #[tokio::test]
 async fn what_was_committed_is_replayed() {
     let shop = Shop::open().await;
@@ -132,6 +149,7 @@ async fn who_waits_goes_on_as_the_first_one_ends() {
     }
 }
 
+/// The control looks for its record before it writes one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_hundred_duplicates_one_has_its_effect() {
     let shop = Shop::open().await;
@@ -158,6 +176,23 @@ async fn of_two_hundred_duplicates_one_has_its_effect() {
     }
     tasks.join_all().await;
     assert_eq!(shop.effects("storm").await, 1);
+
+    naive_table(&shop).await;
+    let both = std::sync::Arc::new(tokio::sync::Barrier::new(2));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..2 {
+        let (shop, mut client, both) = (shop.clone(), shop.client().await, both.clone());
+        tasks.spawn(async move {
+            let tx = client.transaction().await.unwrap();
+            pay_naively(&shop, &tx, "naive", async {
+                both.wait().await;
+            })
+            .await;
+            tx.commit().await.unwrap();
+        });
+    }
+    tasks.join_all().await;
+    assert_eq!(shop.effects("naive").await, 2, "the naive one must be caught");
 }
 
 #[tokio::test]
@@ -252,7 +287,8 @@ async fn a_claim_belongs_to_its_transaction() {
     assert_eq!(shop.effects("k").await, 1);
 }
 
-/// A transaction whose snapshot is older than the record is refused as by any write, and sees it when it is run again.
+/// A transaction whose snapshot is older than the record is refused as by any write, and sees it when it is run again. The
+/// control sees the past.
 #[tokio::test]
 async fn under_an_older_snapshot_nothing_runs_twice() {
     for level in [IsolationLevel::RepeatableRead, IsolationLevel::Serializable] {
@@ -271,6 +307,17 @@ async fn under_an_older_snapshot_nothing_runs_twice() {
         assert_eq!(pay(&shop, &mut again, "k").await.unwrap(), "paid k");
         again.commit().await.unwrap();
         assert_eq!(shop.effects("k").await, 1);
+
+        naive_table(&shop).await;
+        let late = one.build_transaction().isolation_level(level).start().await.unwrap();
+        late.query("select 1", &[]).await.unwrap();
+        let first = other.transaction().await.unwrap();
+        pay_naively(&shop, &first, "naive", async {}).await;
+        first.commit().await.unwrap();
+        pay_naively(&shop, &late, "naive", async {}).await;
+        let committed = late.commit().await;
+        let effects = shop.effects("naive").await;
+        assert_eq!((committed.is_ok(), effects), (true, 2), "the naive one must be caught under {level:?}");
     }
 }
 

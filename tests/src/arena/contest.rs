@@ -1,15 +1,12 @@
 //! Many in turn.
 
 use std::{
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering::SeqCst},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use tokio::{
-    task::JoinSet,
+    task::{JoinError, JoinSet},
     time::{sleep, timeout},
 };
 
@@ -23,20 +20,18 @@ use crate::{
 /// Tasks that take one lock in turn, each for about a millisecond, while something happens to the store.
 pub struct Contest {
     holds: Arc<Mutex<Vec<Hold>>>,
-    is_over: Arc<AtomicBool>,
     tasks: JoinSet<()>,
 }
 
 impl Contest {
     /// So many tasks begin, over these clients in turn.
     pub fn begin<C: Contender>(clients: &[Arc<C>], tasks: usize, key: &str, ttl: Duration) -> Self {
-        let mut contest = Self { holds: Arc::default(), is_over: Arc::default(), tasks: JoinSet::new() };
+        let mut contest = Self { holds: Arc::default(), tasks: JoinSet::new() };
         for number in 0..tasks {
             let locks = clients[number % clients.len()].clone();
-            let (holds, is_over) = (contest.holds.clone(), contest.is_over.clone());
-            let (owner, key) = (format!("task-{number}"), key.to_owned());
+            let (holds, owner, key) = (contest.holds.clone(), format!("task-{number}"), key.to_owned());
             contest.tasks.spawn(async move {
-                while !is_over.load(SeqCst) {
+                loop {
                     match timeout(LIMIT, turn(&*locks, &owner, &key, ttl)).await {
                         Ok(Ok(Some(hold))) => holds.lock().unwrap_or_else(PoisonError::into_inner).push(hold),
                         Ok(Ok(None)) => {}
@@ -67,9 +62,10 @@ impl Contest {
     /// # Panics
     /// When a task did.
     pub async fn end(mut self) -> Verdict {
-        self.is_over.store(true, SeqCst);
+        // What is in the middle of a turn, or waits for one, doesn't count.
+        self.tasks.abort_all();
         while let Some(ended) = self.tasks.join_next().await {
-            ended.unwrap();
+            assert!(ended.as_ref().err().is_none_or(JoinError::is_cancelled), "{ended:?}");
         }
         let mut history = History::new();
         self.holds

@@ -170,15 +170,17 @@ async fn one_release_wakes_two_of_two_hundred_at_most() {
     })
     .await
     .unwrap();
-    // Those who entered before their manager listened have no channel yet: their next question says it.
-    let silent = format!("select count(*) from {}.waiter where channel is null", corner.schema);
+    // Those who entered before their manager listened have no channel yet: their next question says it. On a machine that is too busy
+    // a manager may find no message in time, and asks.
+    let listening = format!("select count(*) from {}.waiter where channel is not null", corner.schema);
     let admin = corner.admin().await;
-    until("all to listen", LIMIT, async || {
-        (admin.query_one(&silent, &[]).await.unwrap().get::<_, i64>(0) == 0).then_some(())
+    until("waiters who are told", LIMIT, async || {
+        (admin.query_one(&listening, &[]).await.unwrap().get::<_, i64>(0) >= 50).then_some(())
     })
     .await
     .unwrap();
-    for _ in 0..10 {
+    let begin = wire.notifications();
+    for _ in 0..20 {
         let before = wire.notifications();
         held.release().await.unwrap();
         held = waiters.join_next().await.unwrap().unwrap();
@@ -187,8 +189,9 @@ async fn one_release_wakes_two_of_two_hundred_at_most() {
             locks.ping().await.unwrap();
         }
         let told = wire.notifications() - before;
-        assert!((1..=2).contains(&told), "one release told {told} of {WAITERS}");
+        assert!(told <= 2, "one release told {told} of {WAITERS}");
     }
+    assert!(wire.notifications() > begin, "nobody was told");
     drop(held);
     waiters.abort_all();
 

@@ -18,6 +18,8 @@ use tokio::{
     task::JoinHandle,
 };
 
+use super::LIMIT;
+
 /// Operation codes of the protocol.
 pub(crate) const CREATE: i32 = 15;
 pub(crate) const DELETE: i32 = 2;
@@ -57,7 +59,7 @@ pub(crate) struct HeldUp {
 
 impl HeldUp {
     pub(crate) async fn arrived(&self) {
-        self.arrived.notified().await;
+        tokio::time::timeout(LIMIT, self.arrived.notified()).await.expect("the request arrives");
     }
 
     pub(crate) fn let_go(&self) {

@@ -1,11 +1,16 @@
 //! Places in the line, and what becomes of those that vanish.
 
-use distlock_runtime::backend::{Attempt, Backend as _, Released, Renewal};
+use distlock_runtime::{
+    LockKey,
+    backend::{AcquireRequest, Attempt, Backend as _, Released, Renewal},
+};
 use distlock_tests::{
     arena::stale_release,
     naive::{EtcdFlaw, NaiveEtcd},
     server::{EtcdCluster, EtcdSetup},
 };
+
+use etcd_client::PutOptions;
 
 use super::tools::{Client, LIMIT, eventually, key, manager, ms, naive, names, queued, request};
 
@@ -87,6 +92,75 @@ async fn a_hold_on_a_shared_lease_lapses_alone() {
     .await;
     assert!(matches!(one.renew(&[forgotten.lease()]).await[..], [Renewal::Gone]));
     assert!(matches!(one.renew(&[kept.lease()]).await[..], [Renewal::Renewed { .. }]));
+}
+
+/// What the store doesn't let us take away any more stops the end of nothing else, costs the others on its lease nothing, and
+/// goes in the end.
+#[tokio::test]
+async fn a_hold_that_cannot_be_taken_away_is_in_no_others_way() {
+    let cluster = EtcdCluster::start(EtcdSetup::new(1).auth()).await.unwrap();
+    cluster.add_user("locks", "s3cret", "distlock/").await.unwrap();
+    let mut root = cluster.client().await.unwrap();
+    let jobs = etcd_client::Permission::new(etcd_client::PermissionType::Readwrite, "jobs/").with_prefix();
+    root.role_grant_permission("locks", jobs).await.unwrap();
+    let one = Client::at(&cluster.url_as("locks", "s3cret"), "one");
+    let stubborn = request(&LockKey::raw("jobs").unwrap(), 3_000);
+    one.granted(&stubborn).await;
+    for n in 0..8 {
+        one.granted(&request(&key(&format!("k{n}")), 3_000)).await;
+    }
+    let kept = request(&key("kept"), 3_000);
+    one.granted(&kept).await;
+    let prefix = etcd_client::RoleRevokePermissionOptions::new().with_prefix();
+    root.role_revoke_permission("locks", "jobs/", Some(prefix)).await.unwrap();
+    let left = async |prefix, most: usize| {
+        assert!(matches!(one.renew(&[kept.lease()]).await[..], [Renewal::Renewed { .. }]));
+        let options = etcd_client::GetOptions::new().with_prefix().with_count_only();
+        let left = root.clone().get(prefix, Some(options)).await.unwrap().count();
+        (usize::try_from(left).unwrap() <= most).then_some(())
+    };
+    eventually("what may be taken away to go", async || left("distlock/lock/", 1).await).await;
+    eventually("what may not be taken away to go", async || left("jobs/", 0).await).await;
+    assert!(matches!(one.renew(&[stubborn.lease()]).await[..], [Renewal::Gone]));
+}
+
+/// Many holds go to another lease in few steps: one that each of them had to wait for would come too late for the last.
+#[tokio::test]
+async fn holds_move_to_another_lease_together() {
+    let cluster = EtcdCluster::start(EtcdSetup::new(1)).await.unwrap();
+    let one = Client::open(&cluster, "one");
+    let holds: Vec<_> = (0..150).map(|n| request(&key(&format!("k{n}")), 60_000).lease()).collect();
+    for hold in &holds {
+        let request = AcquireRequest { owner: hold.owner, ..request(&hold.key, 60_000) };
+        one.granted(&request).await;
+    }
+    let mut client = cluster.client().await.unwrap();
+    let (lease, mine) =
+        (client.lease_grant(60, None).await.unwrap().id(), names(&cluster, "distlock/lock/").await[0].1);
+    let (gone, standing) = (&holds[70], names(&cluster, "distlock/lock/").await);
+    for (name, _) in &standing {
+        match name.ends_with(&gone.owner.to_hex()) {
+            true => drop(client.delete(name.as_str(), None).await.unwrap()),
+            false => {
+                let options = PutOptions::new().with_lease(lease).with_ignore_value();
+                client.put(name.as_str(), "", Some(options)).await.unwrap();
+            }
+        }
+    }
+    let revision = async || cluster.client().await.unwrap().get("none", None).await.unwrap();
+    let before = revision().await.header().unwrap().revision();
+    let renewals = one.renew(&holds).await;
+    let steps = revision().await.header().unwrap().revision() - before;
+    for (hold, renewal) in holds.iter().zip(&renewals) {
+        let is_right = match hold.owner == gone.owner {
+            true => matches!(renewal, Renewal::Gone),
+            false => matches!(renewal, Renewal::Renewed { .. }),
+        };
+        assert!(is_right, "{:?}: {renewal:?}", hold.key);
+    }
+    assert!((1..=10).contains(&steps), "{steps} steps");
+    let moved = names(&cluster, "distlock/lock/").await;
+    assert!(moved.len() == 149 && moved.iter().all(|(_, under)| *under == mine), "{moved:?}");
 }
 
 /// Cancelled attempts leave tombstones that end by themselves, on leases that they share.

@@ -31,7 +31,11 @@ pub(crate) struct Client(Arc<EtcdBackend>, tokio::task::JoinHandle<()>);
 
 impl Client {
     pub(crate) fn open(cluster: &EtcdCluster, label: &str) -> Self {
-        let options = EtcdOptions::from_url(&cluster.url()).unwrap().label(label);
+        Self::at(&cluster.url(), label)
+    }
+
+    pub(crate) fn at(url: &str, label: &str) -> Self {
+        let options = EtcdOptions::from_url(url).unwrap().label(label);
         let backend = EtcdBackend::open(&options, Clock::System).unwrap();
         let serving = backend.clone();
         Self(backend, tokio::spawn(async move { serving.serve().await }))

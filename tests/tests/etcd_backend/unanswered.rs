@@ -67,38 +67,92 @@ impl Gate {
     }
 }
 
-/// While it enters the queue, the lock becomes one of another kind: it is refused, and no place of it is left in anybody's way.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_place_that_was_taken_before_the_refusal_is_not_forgotten() {
-    let cluster = EtcdCluster::start(EtcdSetup::new(1)).await.unwrap();
+/// A client behind a gate that shuts behind the first answer to `call`, and is opened again after `meanwhile`; what came of the call.
+async fn interrupted<T: Send + 'static>(
+    cluster: &EtcdCluster,
+    call: impl AsyncFnOnce(Arc<EtcdBackend>) -> T,
+    meanwhile: impl AsyncFnOnce(),
+) -> (Arc<EtcdBackend>, T) {
     let gate = Gate::to(cluster.address(0)).await;
     let options = EtcdOptions::new([gate.address.to_string()]).label("slow");
     let slow = EtcdBackend::open(&options, Clock::System).unwrap();
+    // Its lease and connection are there before.
+    slow.try_acquire(&request(&key("before"), 30_000)).await.unwrap();
+    let mut shut = gate.shut.subscribe();
+    gate.armed.send_replace(true);
+    let others = async {
+        shut.wait_for(|shut| *shut).await.unwrap();
+        meanwhile().await;
+        gate.shut.send_replace(false);
+    };
+    let (outcome, ()) = tokio::join!(call(slow.clone()), others);
+    (slow, outcome)
+}
+
+/// While it is about to enter the queue, the lock becomes one of another kind: it is refused, and stands in nobody's way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_is_of_one_kind() {
+    let cluster = EtcdCluster::start(EtcdSetup::new(1)).await.unwrap();
     let other = Client::open(&cluster, "other");
     let lock = key("kinds");
     let (held, waits) = (request(&lock, 30_000), queued(&lock, 30_000));
-    let reads = AcquireRequest { mode: Mode::Read, ..request(&lock, 30_000) };
+    let permit = AcquireRequest { mode: Mode::Permits { limit: 2, weight: 1 }, ..request(&lock, 30_000) };
     other.granted(&held).await;
-    // Its lease and connection are there before.
-    slow.try_acquire(&request(&key("before"), 30_000)).await.unwrap();
-    gate.armed.send_replace(true);
-    let attempt = tokio::spawn({
-        let (slow, waits) = (slow.clone(), waits.clone());
-        async move { slow.try_acquire(&waits).await }
-    });
-    gate.shut.subscribe().wait_for(|shut| *shut).await.unwrap();
-    other.release(&held.lease(), None).await.unwrap();
-    other.granted(&reads).await;
-    gate.shut.send_replace(false);
-    let error = attempt.await.unwrap().unwrap_err();
-    assert_eq!(error.kind(), BackendErrorKind::KeyConflict, "{error}");
-    let places = names(&cluster, "distlock/lock/kinds/").await;
-    if places.len() > 1 {
-        assert_eq!(error.applied(), Applied::Unknown, "what it left is to be undone: {places:?}");
-        slow.cancel(&waits).await.unwrap();
-    }
+    let call = async |slow: Arc<EtcdBackend>| slow.try_acquire(&waits).await;
+    let (_, outcome) = interrupted(&cluster, call, async || {
+        other.release(&held.lease(), None).await.unwrap();
+        other.granted(&permit).await;
+    })
+    .await;
+    let error = outcome.unwrap_err();
+    assert_eq!((error.kind(), error.applied()), (BackendErrorKind::KeyConflict, Applied::No), "{error}");
+    assert!(other.resize(&lock, 3).await.unwrap());
     let left = names(&cluster, "distlock/lock/kinds/").await;
-    assert!(left.len() == 1 && left[0].0.ends_with(&reads.owner.to_hex()), "{left:?}");
+    assert!(left.len() == 1 && left[0].0.ends_with(&permit.owner.to_hex()), "{left:?}");
+}
+
+/// It enters the queue and is refused then: its place isn't forgotten.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_that_was_taken_before_the_refusal_is_not_forgotten() {
+    let cluster = EtcdCluster::start(EtcdSetup::new(1)).await.unwrap();
+    let other = Client::open(&cluster, "other");
+    let lock = key("limits");
+    let permit = |queue| {
+        let mode = Mode::Permits { limit: 1, weight: 1 };
+        AcquireRequest { mode, queue, ..request(&lock, 30_000) }
+    };
+    let (held, waits) = (permit(false), permit(true));
+    other.granted(&held).await;
+    let call = async |slow: Arc<EtcdBackend>| slow.try_acquire(&waits).await;
+    let (slow, outcome) =
+        interrupted(&cluster, call, async || assert!(other.resize(&lock, 2).await.unwrap())).await;
+    let error = outcome.unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::LimitMismatch, "{error}");
+    assert_eq!(names(&cluster, "distlock/lock/limits/").await.len(), 2);
+    assert_eq!(error.applied(), Applied::Unknown, "what it left is to be undone");
+    slow.cancel(&waits).await.unwrap();
+    let left = names(&cluster, "distlock/lock/limits/").await;
+    assert!(left.len() == 1 && left[0].0.ends_with(&held.owner.to_hex()), "{left:?}");
+}
+
+/// The lock is taken by force from who held it when that was asked for, and not from who got it a moment later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn force_takes_no_lock_that_was_granted_afterwards() {
+    let cluster = EtcdCluster::start(EtcdSetup::new(1)).await.unwrap();
+    let other = Client::open(&cluster, "other");
+    let lock = key("forced");
+    let (held, next) = (request(&lock, 30_000), request(&lock, 30_000));
+    other.granted(&held).await;
+    let call = async |slow: Arc<EtcdBackend>| slow.force_release(&lock).await.unwrap();
+    let (slow, taken) = interrupted(&cluster, call, async || {
+        other.release(&held.lease(), None).await.unwrap();
+        other.granted(&next).await;
+    })
+    .await;
+    assert!(taken.is_none(), "{taken:?}");
+    assert!(matches!(other.renew(&[next.lease()]).await[..], [Renewal::Renewed { .. }]));
+    assert_eq!(slow.force_release(&lock).await.unwrap().unwrap().owner, Some(next.owner));
+    assert!(matches!(other.renew(&[next.lease()]).await[..], [Renewal::Gone]));
 }
 
 /// An upgrade whose answer was lost is repeated: the right to write is newer than all readers that there were meanwhile.

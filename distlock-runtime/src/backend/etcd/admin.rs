@@ -123,26 +123,28 @@ impl EtcdBackend {
         }
     }
 
+    /// Takes the lock from those who hold it at this moment, and from nobody who comes after them.
     pub(super) async fn take_by_force(&self, key: &LockKey) -> Result<Option<HolderState>, BackendError> {
-        loop {
-            let line = self.look(key).await.map_err(Failure::into_error)?;
-            let (Some(first), Some(kind)) = (line.holders().next(), line.kind()) else { return Ok(None) };
-            let remaining = self.remaining(first).await;
-            let holder = describe(first, kind, line.holders().count(), remaining);
-            let mut all = true;
-            for place in line.holders() {
-                // Renewed or not, whoever has that name loses it.
-                let same = Compare::create_revision(&*place.name, CompareOp::Equal, place.created);
-                let txn = Txn::new().when([same]).and_then([TxnOp::delete(&*place.name, None)]);
-                all &= self.txn(txn).await.map_err(Failure::into_error)?.value.succeeded();
+        let line = self.look(key).await.map_err(Failure::into_error)?;
+        let Some(kind) = line.kind() else { return Ok(None) };
+        let (count, mut taken) = (line.holders().count(), None);
+        for place in line.holders() {
+            let remaining = match taken {
+                None => self.remaining(place).await,
+                Some(_) => None,
+            };
+            // Renewed or not, whoever has that name loses it.
+            let same = Compare::create_revision(&*place.name, CompareOp::Equal, place.created);
+            let txn = Txn::new().when([same]).and_then([TxnOp::delete(&*place.name, None)]);
+            if !self.txn(txn).await.map_err(Failure::into_error)?.value.succeeded() {
+                continue;
             }
-            for owner in line.holders().filter_map(|place| Some(place.ours.as_ref()?.0)) {
-                self.table.forget(owner);
-            }
-            if all {
-                return Ok(Some(holder));
+            taken.get_or_insert_with(|| describe(place, kind, count, remaining));
+            if let Some((owner, _)) = place.ours {
+                self.table.forget_made_at(owner, place.created);
             }
         }
+        Ok(taken)
     }
 
     pub(super) async fn reach(&self) -> Result<(), BackendError> {

@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 
 use etcd_client::Error;
 
-use crate::backend::{BackendError, BackendErrorKind};
+use crate::backend::{Applied, BackendError, BackendErrorKind};
 
 /// What a call failed with.
 #[derive(Clone, Debug)]
@@ -27,6 +27,14 @@ impl Failure {
                 Self::NotSent(BackendError::refused(error.kind(), format!("{error}, at {member}")))
             }
             other => other,
+        }
+    }
+
+    /// Whether the call certainly did nothing.
+    pub(super) fn is_definite(&self) -> bool {
+        match self {
+            Self::NoLease => false,
+            Self::NotSent(error) | Self::Lost(error) | Self::Refused(error) => error.applied() == Applied::No,
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use etcd_client::{Client, GetOptions, PutOptions, Txn, TxnOp, TxnOpResponse};
 
 use super::EtcdBackend;
-use super::calls::{MOST_OPS, absent};
+use super::calls::{MOST_OPS, absent, made_at, revision};
 use super::entry::{Entry, State};
 use super::error::Failure;
 use super::leases::{self, Lease, keep_alive};
@@ -20,11 +20,27 @@ use crate::token::OwnerToken;
 pub(super) const UNDER_WAY: Duration = Duration::from_secs(120);
 /// How long something that couldn't be taken away is left before the next try.
 const AGAIN: Duration = Duration::from_millis(300);
+/// The same where the store refused it.
+const AGAIN_REFUSED: Duration = Duration::from_secs(2);
+/// How long that is tried before other means are taken.
+const STUBBORN: Duration = Duration::from_secs(10);
+/// How many names go to another lease in one transaction: of the operations that a server takes, some are for it itself.
+const MOST_MOVES: usize = MOST_OPS / 2;
 /// How often the lease under the places in queues is kept alive.
 const KEEP: Duration = Duration::from_millis(1_500);
 
 /// A renewal that worked: the lease, if it is another now, and when it was sent.
 type Renewed = (Option<Arc<Lease>>, Moment);
+
+/// What came of taking something away.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// It is, or goes by itself.
+    Gone,
+    /// The store doesn't want it.
+    Refused,
+    NoAnswer,
+}
 
 /// Something that is being renewed.
 struct Renewing<'a> {
@@ -62,21 +78,46 @@ impl EtcdBackend {
                 false => go.push(Renewing { index, owner, busy, standing, length }),
             }
         }
-        for hold in go {
-            let moved = self.moved(&hold).await;
-            self.settled(hold, moved, &mut renewals);
-        }
-        self.renew_in_place(stay, &mut renewals).await;
+        go.extend(self.renew_in_place(stay, &mut renewals).await);
+        self.renew_elsewhere(go, &mut renewals).await;
         renewals
     }
 
-    async fn moved(&self, hold: &Renewing<'_>) -> Result<Option<Renewed>, Failure> {
-        let moved = self.move_to_lease(&hold.standing.name, hold.standing.created, hold.length).await?;
-        Ok(moved.map(|(lease, from)| (Some(lease), from)))
+    /// Puts names under the leases that are there for their lengths.
+    async fn renew_elsewhere(&self, mut holds: Vec<Renewing<'_>>, renewals: &mut [Renewal]) {
+        holds.sort_by_key(|hold| hold.length);
+        let mut holds = holds.into_iter().peekable();
+        while let Some(first) = holds.next() {
+            let length = first.length;
+            let mut group = vec![first];
+            while group.len() < MOST_MOVES
+                && let Some(next) = holds.next_if(|next| next.length == length)
+            {
+                group.push(next);
+            }
+            let names: Vec<_> =
+                group.iter().map(|hold| (&*hold.standing.name, hold.standing.created)).collect();
+            let moved = match self.move_all(&names, length).await {
+                Ok((lease, from, stood)) => {
+                    let renewed = |stood: bool| Ok(stood.then(|| (Some(lease.clone()), from)));
+                    stood.into_iter().map(renewed).collect()
+                }
+                Err(failure) => vec![Err(failure); group.len()],
+            };
+            for (hold, moved) in group.into_iter().zip(moved) {
+                self.settled(hold, moved, renewals);
+            }
+        }
     }
 
-    /// Keeps the leases alive, and then looks that each hold still stands on its own: somebody may have taken it away.
-    async fn renew_in_place(&self, mut holds: Vec<Renewing<'_>>, renewals: &mut [Renewal]) {
+    /// Keeps the leases alive, and then looks that each hold still stands on its own: somebody may have taken it away. Gives those
+    /// that stand on another lease.
+    async fn renew_in_place<'a>(
+        &self,
+        mut holds: Vec<Renewing<'a>>,
+        renewals: &mut [Renewal],
+    ) -> Vec<Renewing<'a>> {
+        let mut elsewhere = Vec::new();
         holds.sort_by_key(|hold| hold.standing.lease.as_ref().map(|lease| lease.id));
         let mut holds = holds.into_iter().peekable();
         while let Some(first) = holds.next() {
@@ -103,12 +144,16 @@ impl EtcdBackend {
                     (Ok(None), _) => Ok(None),
                     (Ok(Some(under)), Ok(sent)) if under == lease.id => Ok(Some((None, *sent))),
                     // Another call put it under another lease, or it goes just now: from here on one that is known is under it.
-                    (Ok(Some(_)), _) => self.moved(&hold).await,
+                    (Ok(Some(_)), _) => {
+                        elsewhere.push(hold);
+                        continue;
+                    }
                     (Err(failure), _) => Err(failure),
                 };
                 self.settled(hold, outcome, renewals);
             }
         }
+        elsewhere
     }
 
     /// Under which leases these names stand, at one moment after the call.
@@ -141,7 +186,7 @@ impl EtcdBackend {
             }
             Ok(None) => {
                 hold.busy.renewed(None, Duration::ZERO, None);
-                self.table.forget(hold.owner);
+                self.table.forget_made_at(hold.owner, hold.standing.created);
                 Renewal::Gone
             }
             Err(failure) => {
@@ -168,12 +213,8 @@ impl EtcdBackend {
                 self.cluster.call(call).await.map_err(Failure::into_error)?.value.deleted() > 0
             }
         };
-        if let Some(standing) = self.table.forget(handle.owner)
-            && standing.is_open
-        {
-            // An attempt may be on its way still; whoever awaits that cancels it.
-            tracing::trace!(key = %handle.key, "released with an attempt's outcome open");
-        }
+        // An attempt may be on its way still; whoever awaits that cancels it.
+        self.table.forget(handle.owner);
         Ok(if released { Released::Confirmed } else { Released::NotHeld })
     }
 
@@ -190,17 +231,16 @@ impl EtcdBackend {
         let entry = Entry { state: State::Kept, ..entry.clone() };
         let lease = leases::grant(&self.cluster, keep).await.map_err(Failure::into_error)?;
         let sent = self.clock().now();
-        let txn =
-            Txn::new().when([super::calls::made_at(name, place.created), absent(&*kept_name)]).and_then([
-                TxnOp::delete(name, None),
-                TxnOp::put(&*kept_name, entry.encode(), Some(PutOptions::new().with_lease(lease.id))),
-            ]);
-        let kept_now = self.txn(txn).await.map_err(Failure::into_error)?.value.succeeded();
-        match kept_now {
-            true => self.table.keep(kept, kept_name, lease, sent + keep),
+        let txn = Txn::new().when([made_at(name, place.created), absent(&*kept_name)]).and_then([
+            TxnOp::delete(name, None),
+            TxnOp::put(&*kept_name, entry.encode(), Some(PutOptions::new().with_lease(lease.id))),
+        ]);
+        let reply = self.txn(txn).await.map_err(Failure::into_error)?.value;
+        match reply.succeeded() {
+            true => self.table.keep(kept, kept_name, revision(&reply), lease, sent + keep),
             false => leases::revoke(&self.cluster, &lease).await,
         }
-        Ok(kept_now)
+        Ok(reply.succeeded())
     }
 
     pub(super) async fn undo(&self, request: &AcquireRequest) -> Result<(), BackendError> {
@@ -233,10 +273,15 @@ impl EtcdBackend {
             let (due, next) = self.table.due(self.clock().now());
             let mut is_away = false;
             for (owner, standing) in due {
-                if is_away || !self.end(owner, &standing).await {
-                    is_away = true;
-                    self.table.postpone(owner, self.clock().now() + AGAIN);
-                }
+                // Where one had no answer, the others needn't ask.
+                let ended = if is_away { Ended::NoAnswer } else { self.end(owner, &standing).await };
+                let again = match ended {
+                    Ended::Gone => continue,
+                    Ended::Refused => AGAIN_REFUSED,
+                    Ended::NoAnswer => AGAIN,
+                };
+                is_away |= ended == Ended::NoAnswer;
+                self.table.postpone(owner, self.clock().now(), again);
             }
             if is_away {
                 tokio::time::sleep(AGAIN).await;
@@ -247,24 +292,56 @@ impl EtcdBackend {
         }
     }
 
-    /// False if it must be tried again.
-    async fn end(&self, owner: OwnerToken, standing: &Standing) -> bool {
+    async fn end(&self, owner: OwnerToken, standing: &Standing) -> Ended {
         let ended = match standing.is_open {
             true => self.bury(&standing.name, owner).await,
             false => self.delete(standing.name.clone()).await,
         };
-        if let Err(failure) = ended {
-            tracing::debug!(name = standing.name, error = %failure.into_error(), "lapsed, and can't be taken away now");
-            // Then it goes with its lease, and what is renewed beside it moves to another.
-            let lease = standing.lease.as_ref().inspect(|lease| lease.retire());
-            let is_gone = lease.is_some_and(|lease| lease.has_lapsed(self.clock().now()));
+        // The name's last part is the proof of ownership.
+        let name = standing.name.rsplit_once('/').map_or("", |(line, _)| line);
+        let Err(failure) = ended else {
+            tracing::debug!(name, ?owner, "not renewed or asked for any more: taken away");
+            self.table.forget(owner);
+            return Ended::Gone;
+        };
+        let (error, now) = (failure.into_error(), self.clock().now());
+        let failing = standing.failing_since.map_or(Duration::ZERO, |since| now.since(since));
+        tracing::debug!(name, ?owner, %error, "over, and can't be taken away now");
+        if error.is_transient() {
+            // Others on its lease may be kept alive all the same: they move to another one then.
+            if failing >= standing.length.max(STUBBORN)
+                && let Some(lease) = &standing.lease
+            {
+                lease.retire();
+            }
+            let is_gone = standing.lease.as_ref().is_some_and(|lease| lease.has_lapsed(now));
             if standing.is_open || !is_gone {
-                return false;
+                return Ended::NoAnswer;
+            }
+        } else if failing < STUBBORN {
+            return Ended::Refused;
+        } else {
+            tracing::warn!(
+                name,
+                ?owner,
+                %error,
+                "etcd doesn't let us take away what is over: it goes with its lease"
+            );
+            if let Some(lease) = self.lease_under(standing).await {
+                lease.retire();
             }
         }
-        tracing::debug!(name = standing.name, "not renewed or asked for any more: taken away");
         self.table.forget(owner);
-        true
+        Ended::Gone
+    }
+
+    /// The lease of ours that a name stands on, if any.
+    async fn lease_under(&self, standing: &Standing) -> Option<Arc<Lease>> {
+        if let Some(lease) = &standing.lease {
+            return Some(lease.clone());
+        }
+        let found = self.get(standing.name.clone().into(), GetOptions::new().with_keys_only()).await.ok()?;
+        self.leases.known(found.value.kvs().first()?.lease())
     }
 
     pub(super) async fn delete(&self, name: String) -> Result<(), Failure> {

@@ -56,7 +56,7 @@ impl Lease {
         !self.retired.load(Ordering::Acquire) && now < confirmed + self.granted
     }
 
-    /// Whether it is certainly gone.
+    /// Whether it should be gone by all that is known here. A change of leader gives it its whole length anew.
     pub(super) fn has_lapsed(&self, now: Moment) -> bool {
         let confirmed = Moment::from_nanos(self.confirmed.load(Ordering::Acquire));
         now > confirmed + self.granted + LAPSE
@@ -100,6 +100,11 @@ impl Leases {
 
     fn usable(&self, length: Duration, now: Moment) -> Option<Arc<Lease>> {
         self.shared().get(&seconds(length)).filter(|lease| lease.is_usable(now)).cloned()
+    }
+
+    /// The one with this number, if new holds may stand on it still.
+    pub(super) fn known(&self, id: i64) -> Option<Arc<Lease>> {
+        self.shared().values().find(|lease| lease.id == id).cloned()
     }
 
     /// The lease for holds of this length.

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp, TxnOpResponse};
 
 use super::EtcdBackend;
-use super::calls::{absent, made_at, revision};
+use super::calls::{absent, made_at, revision, unexpected};
 use super::entry::{Entry, State};
 use super::error::Failure;
 use super::leases::{Lease, keep_alive};
 use super::line::{Line, Obstacle, Place};
-use super::table::{Busy, LIVE, Role, Standing, Waiting};
+use super::table::{Busy, Has, LIVE, Role, Standing, Waiting};
 use super::watch::Sight;
 use crate::backend::{
     AcquireRequest, Applied, Attempt, BackendError, BackendErrorKind, Blocked, Grant, Kind, Mode,
@@ -28,7 +28,7 @@ const TRIES: usize = 16;
 
 /// What came of an attempt.
 enum Outcome {
-    Granted { lease: Arc<Lease>, from: Moment, created: i64, token: FencingToken, length: Duration },
+    Granted { lease: Arc<Lease>, from: Moment, created: i64, at: i64, token: FencingToken, length: Duration },
     Queued { line: Line, lease: Arc<Lease>, created: i64 },
     Busy(Line),
 }
@@ -55,8 +55,15 @@ impl EtcdBackend {
         let grants = |from, token| Attempt::Granted(Grant { sent: from, token, tokens: 1 });
         let mut placed = false;
         match self.pursue(request, before.as_ref(), &mut placed).await {
-            Ok(Outcome::Granted { lease, from, created, token, length }) => {
-                busy.has(Role::Held { token }, lease, created, length, from + length);
+            Ok(Outcome::Granted { lease, from, created, at, token, length }) => {
+                busy.has(Has {
+                    role: Role::Held { token },
+                    lease,
+                    created,
+                    at,
+                    length,
+                    until: from + length,
+                });
                 Ok(grants(from, token))
             }
             Ok(Outcome::Queued { line, lease, created }) => {
@@ -69,11 +76,12 @@ impl EtcdBackend {
                     seen: now,
                     waited: AtomicBool::new(false),
                 }));
-                busy.has(role, lease, created, request.ttl.as_duration(), now + LIVE);
+                let (at, length, until) = (line.revision, request.ttl.as_duration(), now + LIVE);
+                busy.has(Has { role, lease, created, at, length, until });
                 Ok(Attempt::Queued(blocked))
             }
             Ok(Outcome::Busy(line)) => {
-                busy.left();
+                busy.had_nothing(line.revision);
                 Ok(Attempt::Busy(self.blocked(&line).await))
             }
             Err(failure) => {
@@ -83,7 +91,7 @@ impl EtcdBackend {
                     error = error.with_open_outcome();
                 }
                 if error.applied() == Applied::No {
-                    busy.left();
+                    busy.failed();
                 }
                 Err(error)
             }
@@ -110,7 +118,7 @@ impl EtcdBackend {
             Some(_) => self.look(&request.key).await?,
             None => match self.take(request, &Line::new(0, Vec::new())).await? {
                 Tried::Done { lease, from, revision } => {
-                    return Ok(granted(request, lease, from, revision, revision));
+                    return Ok(granted(request, lease, from, (revision, revision), revision));
                 }
                 Tried::Found(line) => line,
             },
@@ -119,7 +127,7 @@ impl EtcdBackend {
             line.check_kind(request.mode).map_err(Failure::Refused)?;
             let place = line.place_of(request.owner).cloned();
             if let Some(place) = place.as_ref().filter(|place| state(place) == Some(State::Held)) {
-                match self.hold_on(request, before, place).await? {
+                match self.hold_on(request, before, place, line.revision).await? {
                     Some(outcome) => return Ok(outcome),
                     None => line = self.look(&request.key).await?,
                 }
@@ -128,7 +136,7 @@ impl EtcdBackend {
                     Tried::Done { lease, from, revision } => {
                         let created = place.map_or(revision, |place| place.created);
                         let token = shared_token(&line, request.mode).unwrap_or(created);
-                        return Ok(granted(request, lease, from, created, token));
+                        return Ok(granted(request, lease, from, (created, revision), token));
                     }
                     Tried::Found(found) => line = found,
                 }
@@ -136,8 +144,8 @@ impl EtcdBackend {
                 let lease = self.lease_of(before, &place).await?;
                 return Ok(Outcome::Queued { line, lease, created: place.created });
             } else if request.queue {
-                *placed = true;
-                line = self.queue_up(request, &line).await?;
+                let (found, is_placed) = self.queue_up(request, &line).await?;
+                (line, *placed) = (found, *placed || is_placed);
             } else {
                 return Ok(Outcome::Busy(line));
             }
@@ -179,11 +187,14 @@ impl EtcdBackend {
         }
     }
 
-    /// Enters the queue, and gives the line with the new place in it.
-    async fn queue_up(&self, request: &AcquireRequest, line: &Line) -> Result<Line, Failure> {
+    /// Enters the queue, if somebody whom it was seen to wait behind is still there: so all in a line are of one kind. Gives the line
+    /// as it is then, and whether it has the new place in it.
+    async fn queue_up(&self, request: &AcquireRequest, line: &Line) -> Result<(Line, bool), Failure> {
         let name = self.names.place(&request.key, request.owner);
         let entry = self.entry(request, State::Waiting, line);
-        let compares = [self.not_cancelled(request.owner), absent(&*name)];
+        let mut compares = vec![self.not_cancelled(request.owner), absent(&*name)];
+        // The one who is likely to stay longest.
+        compares.extend(line.places().last().map(|place| made_at(&*place.name, place.created)));
         let act = |lease: i64| {
             let put = TxnOp::put(&*name, entry.encode(), Some(PutOptions::new().with_lease(lease)));
             let txn = Txn::new()
@@ -193,7 +204,7 @@ impl EtcdBackend {
             self.txn(txn)
         };
         let (_, _, reply) = self.leases.on_lease(&self.cluster, PLACE, act).await?;
-        self.found(request, &reply.value)
+        Ok((self.found(request, &reply.value)?, reply.value.succeeded()))
     }
 
     /// A repeat of a request that holds the lock: the lease at its full length. `None` if the hold vanished meanwhile.
@@ -202,6 +213,7 @@ impl EtcdBackend {
         request: &AcquireRequest,
         before: Option<&Standing>,
         place: &Place,
+        at: i64,
     ) -> Result<Option<Outcome>, Failure> {
         let length = before.map_or(Duration::ZERO, |before| before.length).max(request.ttl.as_duration());
         let token = match before.map(|before| &before.role) {
@@ -209,7 +221,7 @@ impl EtcdBackend {
             _ => FencingToken::new(shared_by(place).unwrap_or(unsigned(place.created))),
         };
         let outcome =
-            |lease, from| Some(Outcome::Granted { lease, from, created: place.created, token, length });
+            |lease, from| Some(Outcome::Granted { lease, from, created: place.created, at, token, length });
         let under = before
             .and_then(|before| before.lease.clone())
             .filter(|lease| lease.id == place.lease && !lease.is_retired() && lease.covers(length));
@@ -228,19 +240,36 @@ impl EtcdBackend {
     }
 
     /// Puts a name under the lease for this length, with nothing else changed. `None` if it isn't there.
-    pub(super) async fn move_to_lease(
+    async fn move_to_lease(
         &self,
         name: &str,
         created: i64,
         length: Duration,
     ) -> Result<Option<(Arc<Lease>, Moment)>, Failure> {
+        let (lease, from, stood) = self.move_all(&[(name, created)], length).await?;
+        Ok((stood == [true]).then_some((lease, from)))
+    }
+
+    /// The same for several names, each with the revision that it was made at; which of them were there.
+    pub(super) async fn move_all(
+        &self,
+        names: &[(&str, i64)],
+        length: Duration,
+    ) -> Result<(Arc<Lease>, Moment, Vec<bool>), Failure> {
         let act = |lease: i64| {
-            let options = PutOptions::new().with_lease(lease).with_ignore_value();
-            let put = TxnOp::put(name, "", Some(options));
-            self.txn(Txn::new().when([made_at(name, created)]).and_then([put]))
+            let moved = names.iter().map(|(name, created)| {
+                let options = PutOptions::new().with_lease(lease).with_ignore_value();
+                let put = TxnOp::put(*name, "", Some(options));
+                TxnOp::txn(Txn::new().when([made_at(*name, *created)]).and_then([put]))
+            });
+            self.txn(Txn::new().and_then(moved.collect::<Vec<_>>()))
         };
         let (lease, from, reply) = self.leases.on_lease(&self.cluster, length, act).await?;
-        Ok(reply.value.succeeded().then_some((lease, from)))
+        let stood = reply.value.op_responses().into_iter().map(|op| match op {
+            TxnOpResponse::Txn(moved) => Ok(moved.succeeded()),
+            _ => Err(unexpected()),
+        });
+        Ok((lease, from, stood.collect::<Result<_, _>>()?))
     }
 
     /// The lease under a place in the queue; the one for new places if it isn't known.
@@ -292,9 +321,15 @@ impl EtcdBackend {
     }
 }
 
-fn granted(request: &AcquireRequest, lease: Arc<Lease>, from: Moment, created: i64, token: i64) -> Outcome {
+fn granted(
+    request: &AcquireRequest,
+    lease: Arc<Lease>,
+    from: Moment,
+    (created, at): (i64, i64),
+    token: i64,
+) -> Outcome {
     let token = FencingToken::new(unsigned(token));
-    Outcome::Granted { lease, from, created, token, length: request.ttl.as_duration() }
+    Outcome::Granted { lease, from, created, at, token, length: request.ttl.as_duration() }
 }
 
 pub(super) fn unsigned(revision: i64) -> u64 {

@@ -8,13 +8,14 @@
 //! | `names`, `entry` | names and values in the store |
 //! | `line` | who holds a lock and who waits, and what may be done next: pure |
 //! | `leases` | leases that many names share |
-//! | `table` | what this process has in the store, and until when |
+//! | `table`, `agenda` | what this process has in the store, and until when |
 //! | `calls`, `locks`, `holds`, `shares`, `admin` | the operations |
 //! | `record`, `records`, `inventory`, `quota` | idempotency records |
 //! | `compare` | what a transaction of the user's own compares |
 //! | `watch` | who is woken by which change |
 
 mod admin;
+mod agenda;
 mod calls;
 mod compare;
 mod connection;
@@ -65,7 +66,7 @@ const FALLBACK: Duration = Duration::from_secs(1);
 ///
 /// Whatever a majority of the members agreed to stands, over the loss of members and of power. Leases count in whole seconds and have
 /// a floor (with the default settings of the server 2 s): a dead holder's lock is had again when what the store *granted* is over,
-/// which may be more than the ttl. A holder whose process lives but that isn't renewed any more loses its lock after its own ttl.
+/// which may be more than the ttl; a new leader counts every lease from its beginning. A holder whose process lives but that isn't renewed any more loses its lock after its own ttl.
 pub struct EtcdBackend {
     cluster: Cluster,
     names: Names,

@@ -7,12 +7,12 @@ use async_trait::async_trait;
 use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp, TxnOpResponse};
 
 use super::EtcdBackend;
-use super::calls::{absent, cancelled, made_at, revision, unexpected};
+use super::calls::{absent, made_at, revision, unexpected};
 use super::error::Failure;
 use super::holds::UNDER_WAY;
 use super::locks::unsigned;
 use super::record::{Entry, Seen, Stage};
-use super::table::Role;
+use super::table::{Has, Role};
 use super::watch::Sight;
 use crate::backend::{
     BackendError, BackendErrorKind, Charge, Claim, ClaimOutcome, CrashPolicy, Fingerprint, Purged, Record,
@@ -33,6 +33,15 @@ pub(super) struct Look {
     pub(super) result: Option<Vec<u8>>,
     /// The claim that is asked for was withdrawn before.
     is_withdrawn: bool,
+}
+
+/// What is known of a claim afterwards.
+enum Pursued {
+    Got(Has),
+    /// At this revision it had nothing in the store.
+    Nothing {
+        at: i64,
+    },
 }
 
 impl EtcdBackend {
@@ -91,12 +100,36 @@ impl EtcdBackend {
             let text = "what this claim had is just being taken away";
             return Err(Failure::Refused(BackendError::refused(BackendErrorKind::Unavailable, text)));
         };
+        match self.pursue_claim(claim, before.map_or(length, |before| before.length.max(length))).await {
+            Ok((outcome, Pursued::Got(has))) => {
+                busy.has(has);
+                Ok(outcome)
+            }
+            Ok((outcome, Pursued::Nothing { at })) => {
+                busy.had_nothing(at);
+                Ok(outcome)
+            }
+            Err(failure) => {
+                if failure.is_definite() {
+                    busy.failed();
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    async fn pursue_claim(
+        &self,
+        claim: &Claim,
+        length: Duration,
+    ) -> Result<(ClaimOutcome, Pursued), Failure> {
         loop {
             let look = self.look_record(&claim.key, Some(claim.owner)).await?;
             if look.is_withdrawn {
-                busy.left();
-                return Err(cancelled());
+                let text = "this claim was withdrawn before; claim anew";
+                return Err(Failure::Refused(BackendError::refused(BackendErrorKind::Script, text)));
             }
+            let nothing = Pursued::Nothing { at: look.revision };
             let mut taken_over = false;
             let mut fence = FencingToken::new(unsigned(look.revision + 1));
             if let Some(seen) = &look.seen {
@@ -107,20 +140,16 @@ impl EtcdBackend {
                     if !self.write_off(claim, seen).await? {
                         continue;
                     }
-                    busy.left();
                     let unknown = Entry { stage: Stage::Unknown, ..seen.entry.clone() };
                     let seen = Seen { entry: unknown, remaining: Duration::ZERO, ..seen.clone() };
-                    return Ok(ClaimOutcome::Present(seen.record(None)));
+                    return Ok((ClaimOutcome::Present(seen.record(None)), nothing));
                 } else if seen.has_lapsed() && seen.entry.fingerprint == claim.fingerprint {
                     taken_over = true;
                 } else {
-                    busy.left();
-                    return Ok(ClaimOutcome::Present(
-                        look.seen.expect("looked at above").record(look.result),
-                    ));
+                    let record = look.seen.expect("looked at above").record(look.result);
+                    return Ok((ClaimOutcome::Present(record), nothing));
                 }
             }
-            let length = before.as_ref().map_or(length, |before| before.length.max(length));
             let kept_until = self.clock().now() + kept(length, claim.retain);
             let Some((lease, from, created)) =
                 self.take_record(claim, look.seen.as_ref(), fence, length).await?
@@ -128,8 +157,9 @@ impl EtcdBackend {
                 continue;
             };
             let role = Role::Claimed { fence, kept_until, retain: claim.retain };
-            busy.has(role, lease, created, length, from + length);
-            return Ok(ClaimOutcome::Claimed { sent: from, fence, taken_over });
+            let at = look.revision.max(created);
+            let has = Has { role, lease, created, at, length, until: from + length };
+            return Ok((ClaimOutcome::Claimed { sent: from, fence, taken_over }, Pursued::Got(has)));
         }
     }
 

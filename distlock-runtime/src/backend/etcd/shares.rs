@@ -11,9 +11,10 @@ use super::entry::{Entry, State};
 use super::error::Failure;
 use super::line::Line;
 use super::locks::unsigned;
-use super::table::Role;
+use super::table::{Busy, Has, Role};
 use crate::backend::{
-    AcquireRequest, Attempt, AttemptAll, BackendError, BackendErrorKind, Grant, Kind, LeaseHandle, Mode,
+    AcquireRequest, Applied, Attempt, AttemptAll, BackendError, BackendErrorKind, Grant, Kind, LeaseHandle,
+    Mode,
 };
 use crate::key::LockKey;
 use crate::token::FencingToken;
@@ -59,7 +60,15 @@ impl EtcdBackend {
                     true => FencingToken::new(unsigned(revision(&reply.value))),
                     false => before,
                 };
-                busy.has(Role::Held { token }, lease, place.created, length, from + length);
+                let (at, until) = (revision(&reply.value), from + length);
+                busy.has(Has {
+                    role: Role::Held { token },
+                    lease,
+                    created: place.created,
+                    at,
+                    length,
+                    until,
+                });
                 return Ok(Attempt::Granted(Grant { sent: from, token, tokens: 1 }));
             }
         }
@@ -91,16 +100,15 @@ impl EtcdBackend {
                 return Ok(true);
             }
             let changed = behind.iter().map(|(place, entry)| {
-                let Mode::Permits { weight, .. } = entry.mode else {
-                    unreachable!("only permits stand there")
-                };
+                let Mode::Permits { weight, .. } = entry.mode else { return Err(BackendError::key_in_use()) };
                 let entry = Entry { mode: Mode::Permits { limit, weight }, epoch, ..(*entry).clone() };
-                TxnOp::put(&*place.name, entry.encode(), Some(PutOptions::new().with_ignore_lease()))
+                Ok(TxnOp::put(&*place.name, entry.encode(), Some(PutOptions::new().with_ignore_lease())))
             });
+            let changed = changed.collect::<Result<Vec<_>, _>>()?;
             let same = behind
                 .iter()
                 .map(|(place, _)| Compare::mod_revision(&*place.name, CompareOp::Equal, place.modified));
-            let txn = Txn::new().when(same.collect::<Vec<_>>()).and_then(changed.collect::<Vec<_>>());
+            let txn = Txn::new().when(same.collect::<Vec<_>>()).and_then(changed);
             self.txn(txn).await.map_err(Failure::into_error)?;
         }
     }
@@ -138,16 +146,24 @@ impl EtcdBackend {
             let txn = Txn::new().when(compares.clone());
             self.txn(txn.and_then(puts.collect::<Vec<_>>()).or_else(otherwise.clone()))
         };
-        let (lease, from, reply) =
-            self.leases.on_lease(&self.cluster, length, act).await.map_err(Failure::into_error)?;
+        let (lease, from, reply) = match self.leases.on_lease(&self.cluster, length, act).await {
+            Ok(done) => done,
+            Err(failure) => {
+                let error = failure.into_error();
+                if error.applied() == Applied::No {
+                    calls.into_iter().for_each(Busy::failed);
+                }
+                return Err(error);
+            }
+        };
         let grant = |revision| Grant { sent: from, token: FencingToken::new(unsigned(revision)), tokens: 1 };
         if reply.value.succeeded() {
             let revision = revision(&reply.value);
             let grant = grant(revision);
             for (busy, request) in calls.into_iter().zip(requests) {
                 let length = request.ttl.as_duration();
-                let role = Role::Held { token: grant.token };
-                busy.has(role, lease.clone(), revision, length, from + length);
+                let (role, lease, until) = (Role::Held { token: grant.token }, lease.clone(), from + length);
+                busy.has(Has { role, lease, created: revision, at: revision, length, until });
             }
             return Ok(AttemptAll::Granted(vec![grant; requests.len()]));
         }
@@ -157,7 +173,7 @@ impl EtcdBackend {
             drop(calls);
             return self.held_again(requests).await;
         }
-        calls.into_iter().for_each(super::table::Busy::left);
+        calls.into_iter().for_each(Busy::failed);
         for (index, (request, line)) in requests.iter().zip(&lines).enumerate() {
             line.check_kind(request.mode)?;
             if !line.is_empty() && line.place_of(request.owner).is_none() {

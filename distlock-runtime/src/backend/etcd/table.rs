@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::agenda::Agenda;
 use super::leases::Lease;
 use super::watch::Wake;
 use crate::backend::Blocked;
@@ -55,6 +56,8 @@ pub(super) struct Standing {
     pub(super) lease: Option<Arc<Lease>>,
     /// The revision that its name was made at; zero if that isn't known.
     pub(super) created: i64,
+    /// The revision at which it was so. Answers may be taken in another order than they were given.
+    seen: i64,
     pub(super) until: Moment,
     /// An attempt's outcome wasn't seen: it may arrive late.
     pub(super) is_open: bool,
@@ -63,14 +66,36 @@ pub(super) struct Standing {
     is_lapsing: bool,
     /// It is being taken away at this moment.
     in_hand: bool,
+    /// Since when that fails.
+    pub(super) failing_since: Option<Moment>,
+}
+
+/// What an answer says of an acquisition.
+#[derive(Debug)]
+pub(super) struct Has {
+    pub(super) role: Role,
+    pub(super) lease: Arc<Lease>,
+    /// The revision that its name was made at.
+    pub(super) created: i64,
+    /// The revision at which it was so.
+    pub(super) at: i64,
+    pub(super) length: Duration,
+    pub(super) until: Moment,
 }
 
 /// All that this process has.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    standings: Mutex<HashMap<OwnerToken, Standing, foldhash::fast::RandomState>>,
-    /// Something may be due earlier than was known.
+    all: Mutex<All>,
+    /// Something is due earlier than the next look that was planned.
     pub(super) earlier: Notify,
+}
+
+#[derive(Debug, Default)]
+struct All {
+    standings: HashMap<OwnerToken, Standing, foldhash::fast::RandomState>,
+    /// The ends of those that nothing is under way for.
+    agenda: Agenda,
 }
 
 /// A call about a standing, which doesn't lapse meanwhile.
@@ -84,14 +109,33 @@ pub(super) struct Busy<'a> {
 }
 
 impl Table {
-    fn standings(&self) -> MutexGuard<'_, HashMap<OwnerToken, Standing, foldhash::fast::RandomState>> {
+    fn all(&self) -> MutexGuard<'_, All> {
         // No code of others runs under this lock, so a poisoned one is still whole.
-        self.standings.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what an acquisition has, makes or removes it, and wakes who takes away what is over if that is sooner now.
+    fn change<T>(&self, owner: OwnerToken, change: impl FnOnce(&mut Option<Standing>) -> T) -> T {
+        let mut all = self.all();
+        let All { standings, agenda } = &mut *all;
+        let mut standing = standings.remove(&owner);
+        let before = standing.as_ref().and_then(Standing::end);
+        let outcome = change(&mut standing);
+        let after = standing.as_ref().and_then(Standing::end);
+        if let Some(standing) = standing {
+            standings.insert(owner, standing);
+        }
+        let is_sooner = before != after && agenda.moved(owner, before, after);
+        drop(all);
+        if is_sooner {
+            self.earlier.notify_one();
+        }
+        outcome
     }
 
     /// What is known of this acquisition.
     pub(super) fn get(&self, owner: OwnerToken) -> Option<Standing> {
-        self.standings().get(&owner).filter(|standing| !standing.is_lapsing).cloned()
+        self.all().standings.get(&owner).filter(|standing| !standing.is_lapsing).cloned()
     }
 
     /// An attempt begins to get something of this name; what was known before. `None` while what it had is being taken away.
@@ -102,26 +146,22 @@ impl Table {
         length: Duration,
         now: Moment,
     ) -> Option<(Busy<'_>, Option<Standing>)> {
-        let mut standings = self.standings();
-        let mut before = None;
-        match standings.get_mut(&owner) {
-            Some(standing) if standing.is_lapsing => return None,
+        let before = self.change(owner, |standing| match standing {
+            Some(standing) if standing.is_lapsing => None,
             Some(standing) => {
-                before = Some(standing.clone());
+                let before = standing.clone();
                 standing.busy += 1;
                 if !standing.role.is_renewed() {
                     standing.until = standing.until.max(now + LIVE);
                 }
+                Some(Some(before))
             }
-            None => {
+            none => {
                 let until = now + length.max(LIVE) + UNDER_WAY;
-                standings.insert(
-                    owner,
-                    Standing { busy: 1, ..Standing::new(name(), length, Role::Trying, until) },
-                );
+                *none = Some(Standing { busy: 1, ..Standing::new(name(), length, Role::Trying, until) });
+                Some(None)
             }
-        }
-        drop(standings);
+        })?;
         Some((Busy { table: self, owner, is_attempt: true, is_over: false }, before))
     }
 
@@ -131,64 +171,78 @@ impl Table {
         owner: OwnerToken,
         is_meant: impl FnOnce(&Standing) -> bool,
     ) -> Option<(Busy<'_>, Standing)> {
-        let mut standings = self.standings();
-        let standing = standings.get_mut(&owner)?;
-        if standing.is_lapsing || !standing.role.is_renewed() || !is_meant(standing) {
-            return None;
-        }
-        standing.busy += 1;
-        let known = standing.clone();
+        let known = self.change(owner, |standing| {
+            let standing = standing.as_mut()?;
+            if standing.is_lapsing || !standing.role.is_renewed() || !is_meant(standing) {
+                return None;
+            }
+            standing.busy += 1;
+            Some(standing.clone())
+        })?;
         Some((Busy { table: self, owner, is_attempt: false, is_over: false }, known))
     }
 
     /// It is over, whatever it was.
     pub(super) fn forget(&self, owner: OwnerToken) -> Option<Standing> {
-        self.standings().remove(&owner)
+        self.change(owner, Option::take)
     }
 
-    /// A lock stays taken until then.
-    pub(super) fn keep(&self, owner: OwnerToken, name: String, lease: Arc<Lease>, until: Moment) {
-        let standing =
-            Standing { lease: Some(lease), ..Standing::new(name, Duration::ZERO, Role::Kept, until) };
-        self.standings().insert(owner, standing);
-        self.earlier.notify_one();
+    /// The name that was made then is over. What came after it under the same name isn't.
+    pub(super) fn forget_made_at(&self, owner: OwnerToken, created: i64) {
+        self.change(owner, |standing| drop(standing.take_if(|standing| standing.created == created)));
+    }
+
+    /// A lock stays taken until then, by a name that was made at this revision.
+    pub(super) fn keep(
+        &self,
+        owner: OwnerToken,
+        name: String,
+        created: i64,
+        lease: Arc<Lease>,
+        until: Moment,
+    ) {
+        let new = Standing::new(name, Duration::ZERO, Role::Kept, until);
+        let kept = Standing { lease: Some(lease), created, seen: created, ..new };
+        self.change(owner, |standing| *standing = Some(kept));
     }
 
     /// A record is kept until then.
     pub(super) fn record_is_kept(&self, owner: OwnerToken, until: Moment) {
-        if let Some(standing) = self.standings().get_mut(&owner)
-            && let Role::Claimed { kept_until, .. } = &mut standing.role
-        {
-            *kept_until = until;
-        }
+        self.change(owner, |standing| {
+            if let Some(Standing { role: Role::Claimed { kept_until, .. }, .. }) = standing {
+                *kept_until = until;
+            }
+        });
     }
 
     /// What is over by now and must be taken out of the store, and when to look again.
     pub(super) fn due(&self, now: Moment) -> (Vec<(OwnerToken, Standing)>, Option<Moment>) {
-        let mut standings = self.standings();
-        let (mut due, mut next) = (Vec::new(), None::<Moment>);
-        for (owner, standing) in standings.iter_mut().filter(|(_, standing)| !standing.in_hand) {
-            if standing.until <= now && standing.busy == 0 {
+        let mut all = self.all();
+        let All { standings, agenda } = &mut *all;
+        let mut due = Vec::new();
+        while let Some(owner) = agenda.pop_due(now) {
+            if let Some(standing) = standings.get_mut(&owner) {
                 (standing.is_lapsing, standing.in_hand) = (true, true);
-                due.push((*owner, standing.clone()));
-            } else if standing.until > now {
-                next = Some(next.map_or(standing.until, |next| next.min(standing.until)));
+                due.push((owner, standing.clone()));
             }
         }
-        (due, next)
+        (due, agenda.plan())
     }
 
-    /// It couldn't be taken away: again then.
-    pub(super) fn postpone(&self, owner: OwnerToken, until: Moment) {
-        if let Some(standing) = self.standings().get_mut(&owner) {
-            (standing.in_hand, standing.until) = (false, until);
-        }
+    /// It couldn't be taken away now: again after this pause.
+    pub(super) fn postpone(&self, owner: OwnerToken, now: Moment, pause: Duration) {
+        self.change(owner, |standing| {
+            if let Some(standing) = standing {
+                (standing.in_hand, standing.until) = (false, now + pause);
+                standing.failing_since.get_or_insert(now);
+            }
+        });
     }
 
     /// The leases under those who wait.
     pub(super) fn waiting_leases(&self) -> Vec<Arc<Lease>> {
         let mut leases: Vec<Arc<Lease>> = Vec::new();
-        for standing in self.standings().values() {
+        for standing in self.all().standings.values() {
             if let (Role::Waiting(_), Some(lease)) = (&standing.role, &standing.lease)
                 && !leases.iter().any(|other| other.id == lease.id)
             {
@@ -200,7 +254,7 @@ impl Table {
 
     /// Those who wait on this lease have lost their places: they had better ask.
     pub(super) fn wake_those_on(&self, lease: i64) {
-        for standing in self.standings().values() {
+        for standing in self.all().standings.values() {
             if let (Role::Waiting(waiting), Some(under)) = (&standing.role, &standing.lease)
                 && under.id == lease
             {
@@ -211,51 +265,57 @@ impl Table {
 }
 
 impl Busy<'_> {
-    /// The acquisition has this now.
-    pub(super) fn has(
-        mut self,
-        role: Role,
-        lease: Arc<Lease>,
-        created: i64,
-        length: Duration,
-        until: Moment,
-    ) {
-        let mut standings = self.table.standings();
-        if let Some(standing) = standings.get_mut(&self.owner) {
-            standing.busy -= 1;
-            // A renewal beside it may have brought a hold further.
-            let goes_on = standing.role.is_renewed() && role.is_renewed();
-            standing.until = if goes_on { standing.until.max(until) } else { until };
-            standing.role = role;
-            standing.lease = Some(lease);
-            standing.created = created;
-            standing.length = standing.length.max(length);
-        }
-        drop(standings);
+    fn end<T>(&mut self, end: impl FnOnce(&mut Option<Standing>) -> T) -> T {
         self.is_over = true;
-        self.table.earlier.notify_one();
+        self.table.change(self.owner, |standing| {
+            if let Some(standing) = standing {
+                standing.busy = standing.busy.saturating_sub(1);
+            }
+            end(standing)
+        })
+    }
+
+    /// The acquisition has this now, unless something newer is known.
+    pub(super) fn has(mut self, has: Has) {
+        self.end(|standing| {
+            let Some(standing) = standing else { return };
+            let (is_older, is_same) = (has.at < standing.seen, has.created == standing.created);
+            // A renewal beside it may have brought a hold further.
+            let goes_on = standing.role.is_renewed() && has.role.is_renewed() && (is_same || !is_older);
+            match goes_on {
+                true => standing.until = standing.until.max(has.until),
+                false if is_older => {}
+                false => standing.until = has.until,
+            }
+            if is_older {
+                return;
+            }
+            standing.role = has.role;
+            standing.lease = Some(has.lease);
+            (standing.created, standing.seen) = (has.created, has.at);
+            standing.length = standing.length.max(has.length);
+        });
     }
 
     /// A look that needed no answer: the place is wanted still.
     pub(super) fn still(mut self, until: Moment) {
-        if let Some(standing) = self.table.standings().get_mut(&self.owner) {
-            standing.busy -= 1;
-            standing.until = standing.until.max(until);
-        }
-        self.is_over = true;
+        self.end(|standing| {
+            if let Some(standing) = standing {
+                standing.until = standing.until.max(until);
+            }
+        });
     }
 
-    /// The attempt left nothing in the store, but for what earlier ones may have.
-    pub(super) fn left(mut self) {
-        let mut standings = self.table.standings();
-        if let Some(standing) = standings.get_mut(&self.owner) {
-            standing.busy -= 1;
-            if standing.busy == 0 && !standing.is_open {
-                standings.remove(&self.owner);
-            }
-        }
-        drop(standings);
-        self.is_over = true;
+    /// The attempt left nothing in the store, but for what earlier ones may have, and those beside it.
+    pub(super) fn failed(mut self) {
+        self.end(|standing| {
+            drop(standing.take_if(|standing| standing.is_idle() && standing.role.is_nothing()))
+        });
+    }
+
+    /// At this revision the acquisition had nothing in the store, but for what open attempts may bring yet.
+    pub(super) fn had_nothing(mut self, at: i64) {
+        self.end(|standing| drop(standing.take_if(|standing| standing.is_idle() && standing.seen <= at)));
     }
 
     /// A renewal's end; renewed, the hold lives until then, perhaps on another lease. False if it was forgotten meanwhile.
@@ -265,18 +325,17 @@ impl Busy<'_> {
         length: Duration,
         lease: Option<Arc<Lease>>,
     ) -> bool {
-        self.is_over = true;
-        let mut standings = self.table.standings();
-        let Some(standing) = standings.get_mut(&self.owner) else { return false };
-        standing.busy -= 1;
-        if let Some(until) = until {
-            standing.until = standing.until.max(until);
-            standing.length = standing.length.max(length);
-        }
-        if let Some(lease) = lease {
-            standing.lease = Some(lease);
-        }
-        true
+        self.end(|standing| {
+            let Some(standing) = standing else { return false };
+            if let Some(until) = until {
+                standing.until = standing.until.max(until);
+                standing.length = standing.length.max(length);
+            }
+            if let Some(lease) = lease {
+                standing.lease = Some(lease);
+            }
+            true
+        })
     }
 }
 
@@ -285,11 +344,12 @@ impl Drop for Busy<'_> {
         if self.is_over {
             return;
         }
-        if let Some(standing) = self.table.standings().get_mut(&self.owner) {
-            standing.busy -= 1;
-            standing.is_open |= self.is_attempt;
-        }
-        self.table.earlier.notify_one();
+        let is_attempt = self.is_attempt;
+        self.end(|standing| {
+            if let Some(standing) = standing {
+                standing.is_open |= is_attempt;
+            }
+        });
     }
 }
 
@@ -297,6 +357,10 @@ impl Role {
     /// Whether it is what renewals are for.
     fn is_renewed(&self) -> bool {
         matches!(self, Self::Held { .. } | Self::Claimed { .. })
+    }
+
+    fn is_nothing(&self) -> bool {
+        matches!(self, Self::Trying)
     }
 }
 
@@ -308,12 +372,24 @@ impl Standing {
             role,
             lease: None,
             created: 0,
+            seen: 0,
             until,
             is_open: false,
             busy: 0,
             is_lapsing: false,
             in_hand: false,
+            failing_since: None,
         }
+    }
+
+    /// When it is over, unless something is under way.
+    fn end(&self) -> Option<Moment> {
+        (self.busy == 0 && !self.in_hand).then_some(self.until)
+    }
+
+    /// Nothing is under way, and nothing may come late.
+    fn is_idle(&self) -> bool {
+        self.busy == 0 && !self.is_open
     }
 
     /// What was seen last, if a wait has just ended without news: the line moves only by what is told.
@@ -334,6 +410,7 @@ impl Standing {
 
 #[cfg(test)]
 mod tests {
+    use super::super::watch::{Sight, Watches};
     use super::*;
 
     fn owner(number: u8) -> OwnerToken {
@@ -342,6 +419,25 @@ mod tests {
 
     fn attempt(table: &Table, number: u8, millis: u64, now: Moment) -> Option<(Busy<'_>, Option<Standing>)> {
         table.attempt(owner(number), || "name".to_owned(), Duration::from_millis(millis), now)
+    }
+
+    /// Of a name that was made at revision 1.
+    fn has(role: Role, at: i64, until: Moment) -> Has {
+        Has { role, lease: Lease::for_tests(), created: 1, at, length: Duration::from_secs(1), until }
+    }
+
+    fn held() -> Role {
+        Role::Held { token: FencingToken::new(1) }
+    }
+
+    fn waiting() -> Role {
+        let sight = Sight { name: Vec::new(), is_range: false, changes: false, from: 1 };
+        Role::Waiting(Arc::new(Waiting {
+            wake: Watches::default().watch(sight),
+            blocked: Blocked::default(),
+            seen: at(0),
+            waited: AtomicBool::new(false),
+        }))
     }
 
     fn at(millis: u64) -> Moment {
@@ -359,7 +455,7 @@ mod tests {
         assert!(due.len() == 1 && due[0].1.is_open);
         assert!(attempt(&table, 1, 1_000, at(100_000)).is_none(), "it is being taken away");
         assert!(table.due(at(100_000)).0.is_empty(), "by somebody already");
-        table.postpone(owner(1), at(100_100));
+        table.postpone(owner(1), at(100_000), Duration::from_millis(100));
         assert_eq!(table.due(at(100_100)).0.len(), 1);
         table.forget(owner(1));
         assert!(table.get(owner(1)).is_none());
@@ -368,21 +464,20 @@ mod tests {
     #[test]
     fn what_left_nothing_is_forgotten_unless_an_earlier_attempt_is_open() {
         let table = Table::default();
-        attempt(&table, 1, 1_000, at(0)).unwrap().0.left();
+        attempt(&table, 1, 1_000, at(0)).unwrap().0.failed();
         assert!(table.get(owner(1)).is_none());
         drop(attempt(&table, 1, 1_000, at(0)).unwrap());
         let (busy, before) = attempt(&table, 1, 1_000, at(1)).unwrap();
         assert!(before.unwrap().is_open);
-        busy.left();
+        busy.failed();
         assert!(table.get(owner(1)).is_some());
     }
 
     #[test]
     fn a_hold_does_not_lapse_while_it_is_being_renewed_and_is_not_renewed_while_it_lapses() {
         let table = Table::default();
-        let held = Role::Held { token: FencingToken::new(1) };
         let (busy, _) = attempt(&table, 1, 1_000, at(0)).unwrap();
-        busy.has(held, Lease::for_tests(), 1, Duration::from_secs(1), at(1_000));
+        busy.has(has(held(), 1, at(1_000)));
         let (renewal, _) = table.renewal(owner(1), |_| true).unwrap();
         assert!(table.due(at(2_000)).0.is_empty());
         assert!(renewal.renewed(Some(at(2_500)), Duration::from_secs(1), None));
@@ -391,17 +486,90 @@ mod tests {
         assert!(table.renewal(owner(1), |_| true).is_none());
     }
 
+    /// A repeat that certainly did nothing says nothing of what there is: a place or a hold goes on, and ends by its own time.
+    #[test]
+    fn a_repeat_that_failed_forgets_no_place_and_no_hold() {
+        for role in [waiting(), held()] {
+            let table = Table::default();
+            attempt(&table, 1, 1_000, at(0)).unwrap().0.has(has(role, 1, at(1_000)));
+            attempt(&table, 1, 1_000, at(1)).unwrap().0.failed();
+            let standing = table.get(owner(1)).expect("it stands in the store");
+            assert_eq!(table.due(at(100_000)).0.len(), 1, "{standing:?}");
+        }
+        // Nor of what another attempt got beside it.
+        let table = Table::default();
+        let (slow, _) = attempt(&table, 1, 1_000, at(0)).unwrap();
+        attempt(&table, 1, 1_000, at(1)).unwrap().0.has(has(held(), 1, at(1_000)));
+        slow.failed();
+        assert!(table.renewal(owner(1), |_| true).is_some());
+    }
+
+    /// Two attempts of one acquisition may be under way, and answers be taken late: what an older revision says isn't believed.
+    #[test]
+    fn an_older_answer_takes_nothing_from_a_newer_one() {
+        let table = Table::default();
+        let older = || attempt(&table, 1, 1_000, at(0)).unwrap().0;
+        let held_until = || {
+            let (renewal, standing) = table.renewal(owner(1), |_| true).expect("it is held");
+            renewal.renewed(None, Duration::ZERO, None);
+            standing.until
+        };
+        let (queued, again) = (older(), older());
+        older().has(Has { created: 5, ..has(held(), 9, at(1_000)) });
+        queued.has(Has { created: 5, ..has(waiting(), 8, at(9_000)) });
+        assert_eq!(held_until(), at(1_000));
+        again.has(Has { created: 5, ..has(held(), 8, at(1_500)) });
+        assert_eq!(held_until(), at(1_500), "as long as the longest answer says");
+        older().had_nothing(8);
+        assert_eq!(held_until(), at(1_500));
+        older().had_nothing(10);
+        assert!(table.get(owner(1)).is_none());
+    }
+
+    /// A call may end after what it was about: then that is taken away at once, and not at the next occasion.
+    #[tokio::test]
+    async fn the_end_of_a_call_past_the_end_is_told() {
+        let table = Table::default();
+        attempt(&table, 1, 1_000, at(0)).unwrap().0.has(has(held(), 1, at(1_000)));
+        let (renewal, _) = table.renewal(owner(1), |_| true).unwrap();
+        let _ = is_told(&table).await;
+        assert_eq!(table.due(at(2_000)).1, None);
+        renewal.renewed(None, Duration::ZERO, None);
+        assert!(is_told(&table).await && table.due(at(2_000)).0.len() == 1);
+    }
+
+    async fn is_told(table: &Table) -> bool {
+        tokio::time::timeout(Duration::ZERO, table.earlier.notified()).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn a_hold_that_ends_later_than_another_wakes_nobody() {
+        let table = Table::default();
+        let get = |number, until| {
+            attempt(&table, number, 1_000, at(0)).unwrap().0.has(has(held(), 1, until));
+        };
+        get(1, at(1_000));
+        assert!(is_told(&table).await);
+        assert_eq!(table.due(at(0)).1, Some(at(1_000)));
+        get(2, at(1_001));
+        assert!(!is_told(&table).await);
+        get(3, at(999));
+        assert!(is_told(&table).await);
+        table.forget(owner(3));
+        get(4, at(999));
+        assert!(!is_told(&table).await, "a look is planned for then");
+    }
+
     #[test]
     fn a_conversion_takes_nothing_from_a_renewal_beside_it() {
         let table = Table::default();
-        let held = || Role::Held { token: FencingToken::new(1) };
         let second = Duration::from_secs(1);
         let (busy, _) = attempt(&table, 1, 1_000, at(0)).unwrap();
-        busy.has(held(), Lease::for_tests(), 1, second, at(1_000));
+        busy.has(has(held(), 1, at(1_000)));
         let (conversion, _) = table.renewal(owner(1), |_| true).unwrap();
         let (renewal, _) = table.renewal(owner(1), |_| true).unwrap();
         assert!(renewal.renewed(Some(at(1_500)), second, None));
-        conversion.has(held(), Lease::for_tests(), 1, second, at(1_200));
+        conversion.has(has(held(), 2, at(1_200)));
         assert!(table.due(at(1_499)).0.is_empty());
     }
 

@@ -7,6 +7,7 @@ mod fault_leases;
 mod herd;
 mod places;
 mod raw;
+mod silent;
 mod tokens;
 mod tools;
 mod unanswered;

@@ -3,18 +3,20 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions};
 use tokio::runtime::{Handle, Id};
-use tokio::sync::{OnceCell, oneshot};
+use tokio::sync::oneshot;
 
 use super::error::{Failure, classify};
 use super::options::EtcdOptions;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::clock::{Clock, Moment};
 
+/// How long a caller waits for another's opening of the client that both want.
+const TOGETHER: Duration = Duration::from_millis(500);
 /// A member that has been silent for so long when its caller goes away is not asked next.
 const SUSPECT: Duration = Duration::from_millis(250);
 /// How often a connection in use is looked at, and how long the answer may take. Servers refuse more often than every 5 s.
@@ -38,7 +40,9 @@ pub(super) struct Cluster {
 
 /// The clients of one runtime, one for each member.
 struct Lane {
-    clients: Vec<OnceCell<Client>>,
+    clients: Vec<OnceLock<Client>>,
+    /// Held while one is opened.
+    opening: Vec<tokio::sync::Mutex<()>>,
     /// Closed when the runtime has gone.
     runtime: oneshot::Sender<()>,
 }
@@ -65,8 +69,13 @@ impl Cluster {
             true => format!("{scheme}://[{host}]:{port}"),
             false => format!("{scheme}://{host}:{port}"),
         };
+        let asked_together = u32::try_from(options.members.len()).unwrap_or(u32::MAX).clamp(1, 3);
+        // A silent member isn't all that a caller gets to wait for, where there are others.
+        let patience = options.request_timeout / asked_together;
+        // Where there is no connection nothing was sent: that must be known before the patience ends, which leaves it open.
+        let connect_limit = options.connect_timeout.min(patience / 2);
         let mut connect = ConnectOptions::new()
-            .with_connect_timeout(options.connect_timeout)
+            .with_connect_timeout(connect_limit)
             .with_tcp_keepalive(PING.0)
             .with_keep_alive(PING.0, PING.1)
             .with_keep_alive_while_idle(false)
@@ -76,12 +85,10 @@ impl Cluster {
             connect = connect.with_user(user, password);
         }
         let members: Vec<String> = options.members.iter().map(place).collect();
-        let asked_together = u32::try_from(members.len()).unwrap_or(u32::MAX).clamp(1, 3);
         Ok(Self {
             connect: super::tls::secured(connect, options)?,
-            connect_limit: options.connect_timeout,
-            // A silent member isn't all that a caller gets to wait for, where there are others.
-            patience: options.request_timeout / asked_together,
+            connect_limit,
+            patience,
             clock,
             current: AtomicUsize::new(fastrand::usize(..members.len())),
             members,
@@ -184,8 +191,18 @@ impl Cluster {
                 ))),
             }
         };
-        match lane.clients[member].get_or_try_init(connect).await {
-            Ok(client) => Ok(client.clone()),
+        if let Some(client) = lane.clients[member].get() {
+            return Ok(client.clone());
+        }
+        // A caller that isn't polled doesn't keep the others waiting: each can open a client of its own.
+        let turn = tokio::time::timeout(TOGETHER.min(self.patience / 4), lane.opening[member].lock()).await;
+        if let Some(client) = lane.clients[member].get() {
+            return Ok(client.clone());
+        }
+        let opened = connect().await;
+        drop(turn);
+        match opened {
+            Ok(client) => Ok(lane.clients[member].get_or_init(|| client).clone()),
             // Whatever was asked was only the token.
             Err(Failure::Lost(error)) => Err(Failure::NotSent(BackendError::refused(
                 BackendErrorKind::Unavailable,
@@ -210,8 +227,9 @@ impl Cluster {
         let (alive, until) = oneshot::channel::<()>();
         // Ends with the runtime, or with the lane.
         runtime.spawn(async move { drop(until.await) });
-        let clients = self.members.iter().map(|_| OnceCell::new()).collect();
-        let lane = Arc::new(Lane { clients, runtime: alive });
+        let clients = self.members.iter().map(|_| OnceLock::new()).collect();
+        let opening = self.members.iter().map(|_| tokio::sync::Mutex::default()).collect();
+        let lane = Arc::new(Lane { clients, opening, runtime: alive });
         runtimes.insert(runtime.id(), Arc::clone(&lane));
         lane
     }

@@ -35,9 +35,9 @@ impl EtcdOptions {
     pub const DEFAULT_PORT: u16 = 2379;
     /// The namespace, unless one is chosen.
     pub const DEFAULT_NAMESPACE: &'static str = Names::DEFAULT_NAMESPACE;
-    /// How long opening a connection may take, unless chosen.
+    /// How long opening a connection may take at most, unless chosen.
     pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-    /// How long a member may take to answer, unless chosen.
+    /// How long the members may take to answer together, unless chosen.
     pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
     /// These members, each `host` or `host:port`. One is enough; with several, another is asked when one fails.
@@ -121,15 +121,17 @@ impl EtcdOptions {
         self
     }
 
-    /// How long opening a connection may take.
+    /// How long opening a connection may take, signing in included; at most half of what the member has of
+    /// [`request_timeout`](Self::request_timeout), so that there is time for another.
     #[must_use]
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
         self
     }
 
-    /// How long a member may take to answer before its silence counts as an unknown outcome, and another one is asked next. Most
-    /// calls have shorter limits of their own.
+    /// How long the members that are tried may take together, at most three: each has its part of it, so that with three members
+    /// 5 s are 1.67 s for each. A connected member that is silent for longer leaves an unknown outcome, and another one is asked next.
+    /// Most calls have shorter limits of their own.
     #[must_use]
     pub fn request_timeout(mut self, limit: Duration) -> Self {
         self.request_timeout = limit;

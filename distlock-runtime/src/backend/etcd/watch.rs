@@ -11,9 +11,13 @@ use tokio::sync::{Notify, mpsc};
 use super::connection::Cluster;
 use super::error::{Failure, classify};
 use super::names::end_of;
+use crate::backend::BackendError;
 
 /// The pause before a stream that broke is opened again.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// How long opening one may take. Until then nobody takes orders.
+const OPENING: Duration = Duration::from_secs(5);
 
 /// What is looked at, from the revision behind the look that found it in the way.
 #[derive(Clone, Debug)]
@@ -125,12 +129,22 @@ impl Watches {
                     None => return,
                 }
             }
+            // Whoever began and ended meanwhile is none of those that a stream is opened for.
+            while let Ok(order) = orders.try_recv() {
+                drop(note(&mut active, order));
+            }
+            if active.is_empty() {
+                continue;
+            }
             let mut turn = None;
             if let Err(why) = self.stream(cluster, orders, &mut active, &mut turn).await {
                 tracing::debug!(why = %why.into_error(), "the watch on etcd ended; those who wait ask again");
                 if let Some(turn) = turn {
                     cluster.next(turn);
                 }
+            }
+            while let Ok(order) = orders.try_recv() {
+                drop(note(&mut active, order));
             }
             // What happened meanwhile isn't known: each asks once, and watches anew.
             for (_, bell) in active.drain().map(|(_, watched)| watched) {
@@ -152,7 +166,12 @@ impl Watches {
         *turn = Some(member);
         let mut waiting = active.iter();
         let Some((first, (sight, _))) = waiting.next() else { return Ok(()) };
-        let opened = client.watch_client().watch(sight.name.clone(), Some(options(*first, sight))).await;
+        let mut watches = client.watch_client();
+        let opening = watches.watch(sight.name.clone(), Some(options(*first, sight)));
+        let Ok(opened) = tokio::time::timeout(OPENING, opening).await else {
+            let text = format!("no watch was opened within {} ms", OPENING.as_millis());
+            return Err(Failure::Lost(BackendError::unknown(text)));
+        };
         let (mut requests, mut answers) = opened.map_err(classify)?.split();
         for (id, (sight, _)) in waiting {
             requests.watch(sight.name.clone(), Some(options(*id, sight))).await.map_err(classify)?;
@@ -228,5 +247,35 @@ fn options(id: i64, sight: &Sight) -> WatchOptions {
     match sight.changes {
         true => options,
         false => options.with_filters([WatchFilterType::NoPut]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::options::EtcdOptions;
+    use super::*;
+    use crate::clock::Clock;
+
+    /// Where no stream can be opened, those who wait ask again and again: what they ordered doesn't pile up.
+    #[tokio::test]
+    async fn orders_do_not_pile_up_while_no_stream_can_be_opened() {
+        // Nobody listens there: it was given to us just now, and is closed.
+        let address = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+        let cluster = Cluster::new(&EtcdOptions::new([address.to_string()]), Clock::System).unwrap();
+        let watches = Watches::default();
+        let sight = Sight { name: b"lock".to_vec(), is_range: false, changes: false, from: 1 };
+        let left = || watches.inbox.lock().unwrap().as_ref().map(mpsc::UnboundedReceiver::len);
+        let waits: Vec<Wake> = (0..1_000).map(|_| watches.watch(sight.clone())).collect();
+        assert_eq!(left(), Some(1_000));
+        let all_rung = async {
+            for wake in &waits {
+                assert!(wake.wait(Duration::from_secs(20)).await);
+            }
+        };
+        tokio::select! {
+            () = all_rung => {}
+            () = watches.serve(&cluster) => unreachable!("it serves for ever"),
+        }
+        assert_eq!(left(), Some(0));
     }
 }

@@ -68,7 +68,7 @@ impl Guard {
     #[must_use]
     pub fn etcd_compare(&self) -> Option<crate::backend::etcd::EtcdCompare> {
         let hold = self.hold();
-        hold.engine().backend().etcd_compare(&hold.lease().handle())
+        self.is_valid().then(|| hold.engine().backend().etcd_compare(&hold.lease().handle()))?
     }
 
     /// Whether the lock is certainly still ours, judged by the clock now.

@@ -17,8 +17,8 @@ use crate::ttl::Wait;
 /// Exclusive locks on several keys; made by `LockManager::mutex_all`.
 ///
 /// The keys are sorted and each is taken once, so two tasks that want the same keys in another order don't wait for each
-/// other for ever. Either all are held in the end, or none. Where nobody holds any of them, they are taken in one round
-/// trip, if the store can (memory and Redis can).
+/// other for ever. Either all are held in the end, or none. Where nobody holds any of them, they are taken in one step, if the
+/// store can.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

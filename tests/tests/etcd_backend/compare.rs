@@ -63,6 +63,18 @@ async fn the_comparison_outlasts_renewals_and_ends_with_the_release() {
     }
 }
 
+/// A lock that is over for its holder has none, whatever the store says yet.
+#[tokio::test]
+async fn a_lock_that_is_held_for_too_long_has_none() {
+    let cluster = EtcdCluster::start(EtcdSetup::new(1)).await.unwrap();
+    let locks = manager(&cluster.url(), "one").await;
+    let most = std::time::Duration::from_secs(1);
+    let guard = locks.mutex("k").max_hold(most).lock().await.unwrap();
+    assert!(guard.etcd_compare().is_some());
+    guard.lost().await;
+    assert_eq!(guard.etcd_compare(), None);
+}
+
 /// Other stores have nothing to compare.
 #[tokio::test]
 async fn another_store_has_none() {

@@ -20,6 +20,9 @@ use std::fmt;
 /// ```
 ///
 /// Not applied, the lock is lost (or etcd was never asked): `succeeded()` of the answer says so.
+///
+/// It says that this hold stands, not how: taken by a writer it is true still when that has become a reader
+/// ([`downgrade`](crate::WriteGuard::downgrade)), and each reader, and each permit, has one of its own that is true beside the others'.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct EtcdCompare {
     key: Vec<u8>,

@@ -68,6 +68,14 @@ impl BackendError {
         Self::refused(BackendErrorKind::KeyConflict, text)
     }
 
+    /// The acquisition was cancelled, and is asked for again: by a task that was overtaken and doesn't know it yet. It passes, since
+    /// that task's next acquisition is another.
+    #[must_use]
+    pub fn cancelled() -> Self {
+        let text = "this acquisition was cancelled before; acquire anew";
+        Self::refused(BackendErrorKind::Unavailable, text)
+    }
+
     /// A failure that leaves the outcome open.
     #[must_use]
     pub fn unknown(detail: impl Into<String>) -> Self {

@@ -118,7 +118,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Undoes an attempt whose outcome is unknown, so that it can't take effect later either: releases the lock if
-    /// this owner holds it, leaves the queue, and makes a late arrival of the attempt harmless.
+    /// this owner holds it, leaves the queue, and makes a late arrival of the attempt harmless: it is refused with
+    /// [`BackendError::cancelled`].
     async fn cancel(&self, request: &AcquireRequest) -> Result<(), BackendError>;
 
     /// The state of one lock as the store knows it.

@@ -177,7 +177,7 @@ async fn cancelled_attempts_leave_nothing_and_never_come_back() {
         let late = in_line("k", mode);
         bench.other().cancel(&late).await.unwrap();
         let error = backend.try_acquire(&late).await.unwrap_err();
-        assert_eq!(error.kind(), BackendErrorKind::Script, "{error}");
+        assert_eq!(error.kind(), BackendErrorKind::Unavailable, "{error}");
         assert_eq!(left(&bench).await, [""; 0]);
         // A holder's and a waiter's cancel hand on.
         let (holder, waiter, next) = (in_line("k", mode), in_line("k", mode), in_line("k", other));

@@ -68,7 +68,7 @@ async fn a_cancelled_attempt_never_takes_effect_later() {
         bench.backend.cancel(&late).await.unwrap();
         let (_, lease, _) = held(&bench.backend, "k", 30_000).await;
         let error = bench.backend.try_acquire(&late).await.unwrap_err();
-        assert_eq!((error.kind(), error.applied()), (BackendErrorKind::Script, Applied::No));
+        assert_eq!((error.kind(), error.applied()), (BackendErrorKind::Unavailable, Applied::No));
         bench.backend.release(&lease, None).await.unwrap();
         late.key = LockKey::raw("raw").unwrap();
         bench.other().cancel(&late).await.unwrap();

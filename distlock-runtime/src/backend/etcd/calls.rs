@@ -9,7 +9,7 @@ use super::connection::Reply;
 use super::entry::{Entry, owner_of};
 use super::error::Failure;
 use super::line::{Line, Place};
-use crate::backend::{AcquireRequest, BackendError, BackendErrorKind};
+use crate::backend::{AcquireRequest, BackendError};
 use crate::key::LockKey;
 use crate::token::OwnerToken;
 
@@ -114,8 +114,5 @@ pub(super) fn unexpected() -> Failure {
 }
 
 pub(super) fn cancelled() -> Failure {
-    Failure::Refused(BackendError::refused(
-        BackendErrorKind::Script,
-        "this acquisition was cancelled before; acquire anew",
-    ))
+    Failure::Refused(BackendError::cancelled())
 }

@@ -48,10 +48,7 @@ pub(super) fn blocked(row: &Row) -> Result<Blocked, BackendError> {
 /// What an attempt's row means that is neither a grant nor a wait.
 pub(super) fn refusal(row: &Row) -> Result<BackendError, BackendError> {
     Ok(match outcome(row)? {
-        "cancelled" => BackendError::refused(
-            BackendErrorKind::Script,
-            "this acquisition was cancelled before; acquire anew",
-        ),
+        "cancelled" => BackendError::cancelled(),
         "conflict" => BackendError::key_in_use(),
         "limit" => BackendError::refused(
             BackendErrorKind::LimitMismatch,

@@ -11,8 +11,8 @@ use super::connection::{Lane, Reply};
 use super::script::{Drawing, Script};
 use super::{RedisBackend, error, script, value};
 use crate::backend::{
-    AcquireRequest, Attempt, BackendError, BackendErrorKind, Blocked, Grant, LeaseHandle, Mode,
-    PostedRelease, Released, Renewal,
+    AcquireRequest, Attempt, BackendError, Blocked, Grant, LeaseHandle, Mode, PostedRelease, Released,
+    Renewal,
 };
 use crate::token::FencingToken;
 
@@ -220,10 +220,7 @@ fn block(request: &AcquireRequest) -> u32 {
 /// What a reply to an attempt means that brings so many tokens if it is a grant.
 pub(super) fn attempted(tokens: u32, reply: Reply) -> Result<(Attempt, Arc<Lane>), BackendError> {
     let attempt = match reply.value {
-        Value::Int(-1) => Err(BackendError::refused(
-            BackendErrorKind::Script,
-            "this acquisition was cancelled before; acquire anew",
-        )),
+        Value::Int(-1) => Err(BackendError::cancelled()),
         Value::Int(token) if token > 0 => Ok(Attempt::Granted(Grant {
             sent: reply.sent,
             token: FencingToken::new(token.unsigned_abs()),

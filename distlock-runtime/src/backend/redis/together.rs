@@ -7,7 +7,7 @@ use redis::{Cmd, Value};
 use super::calls::NAMES;
 use super::connection::{Lane, Reply};
 use super::{RedisBackend, error, script, value};
-use crate::backend::{AcquireRequest, AttemptAll, BackendError, BackendErrorKind, Blocked, Grant, Mode};
+use crate::backend::{AcquireRequest, AttemptAll, BackendError, Blocked, Grant, Mode};
 use crate::token::FencingToken;
 
 /// How many locks one script takes: enough for whoever names them, few enough not to hold up others.
@@ -66,10 +66,7 @@ fn answered(
     let unexpected = |value: &Value| error::unexpected("acquire", value);
     let parts = match &value {
         Value::Int(-1) => {
-            return Err(BackendError::refused(
-                BackendErrorKind::Script,
-                "this acquisition was cancelled before; acquire anew",
-            ));
+            return Err(BackendError::cancelled());
         }
         Value::Array(parts) => parts.as_slice(),
         other => return Err(unexpected(other)),

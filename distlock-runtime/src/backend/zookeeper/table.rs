@@ -124,10 +124,7 @@ pub(super) struct Lapsed {
 }
 
 pub(super) fn cancelled() -> BackendError {
-    BackendError::refused(
-        BackendErrorKind::Unavailable,
-        "this acquisition was cancelled before; acquire anew",
-    )
+    BackendError::cancelled()
 }
 
 /// The call may have been the first to send: what became of that, the later one finds out.

@@ -136,7 +136,12 @@ pub async fn an_attempt_that_arrives_after_its_cancel_is_harmless(store: &impl S
         client.cancel(&request).await.unwrap();
         for _ in 0..3 {
             let late = client.try_acquire(&request).await;
-            assert!(!matches!(late, Ok(Attempt::Granted(_) | Attempt::Queued(_))), "{late:?}");
+            match late {
+                Ok(Attempt::Granted(_) | Attempt::Queued(_)) => panic!("a ghost: {late:?}"),
+                Ok(Attempt::Busy(_)) => {}
+                // A task that was overtaken asks for the key anew.
+                Err(error) => assert!(error.is_transient(), "{error:?}"),
+            }
         }
         let state = client.inspect(&key).await.unwrap();
         assert!(state.holder.is_none() && state.waiters == 0, "a ghost: {state:?}");

@@ -77,10 +77,7 @@ impl Keeper {
         }
         let _gate = self.gate(&request.key).lock().await;
         if self.table().is_cancelled(request.owner) {
-            return Err(BackendError::refused(
-                BackendErrorKind::Script,
-                "this acquisition was cancelled before; acquire anew",
-            ));
+            return Err(BackendError::cancelled());
         }
         let session = self.sessions.get(&self.connections).await?;
         let held = self.table().get(&request.key, session.number).cloned();

@@ -15,7 +15,7 @@ use distlock::{
         FencingToken, Grant, Guarantees, HolderState, LeaseHandle, LockKey, LockState, Released, Renewal,
         Ttl, Turn, Warning,
     },
-    testkit::conformance::{Case, Store},
+    testkit::conformance::{Case, OverFaults, Store, Trouble},
 };
 use tempfile::TempDir;
 
@@ -293,6 +293,23 @@ fn every_flaw_is_caught_by_the_case_that_is_about_it() {
         let told = flawed.expect_err(&format!("{case} doesn't notice {flaw:?}"));
         assert!(told.contains(case) && !told.contains("still runs after"), "{told}");
     }
+}
+
+/// Over a connection that loses what is sent, managers repeat and undo: what a store does wrong there is noticed.
+#[test]
+fn what_can_t_be_repeated_or_undone_is_caught_over_lost_messages() {
+    let case = Case::named("nobody_gets_in_whatever_is_lost").unwrap();
+    let check = |flaw, trouble| case.check(async || OverFaults::new(Variant::of(flaw), trouble));
+    std::thread::scope(|scope| {
+        for trouble in [Trouble::LostReplies, Trouble::LostRequests, Trouble::Refusals] {
+            scope.spawn(move || check(Flaw::None, trouble).unwrap());
+            scope.spawn(move || check(Flaw::NoExclusion, trouble).unwrap_err());
+        }
+        // What was granted, and not heard, is asked for again, or undone.
+        for flaw in [Flaw::RepeatIsBusy, Flaw::CancelDoesNothing] {
+            scope.spawn(move || check(flaw, Trouble::LostReplies).expect_err(&format!("{flaw:?}")));
+        }
+    });
 }
 
 /// A failure says which rule was broken, by which call, and what came back instead.

@@ -97,6 +97,7 @@ macro_rules! __conformance_cases {
                 a_dead_holders_lock_is_had_after_its_ttl,
                 tasks_of_one_process_are_served_in_order,
                 two_processes_take_turns_without_overlap,
+                nobody_gets_in_whatever_is_lost,
                 waiters_that_go_away_leave_their_places,
                 waiters_are_bounded,
                 a_task_that_is_not_polled_is_overtaken,

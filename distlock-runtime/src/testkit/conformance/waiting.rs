@@ -155,6 +155,61 @@ pub async fn two_processes_take_turns_without_overlap(store: &impl Store) {
     }
 }
 
+/// Whatever is lost on its way or given up half-way: nobody gets in beside a holder, tokens grow, and nothing is left that is in the way.
+pub async fn nobody_gets_in_whatever_is_lost(store: &impl Store) {
+    let managers = [manager(store, "one").await, manager(store, "two").await];
+    let key = fresh_key("lost");
+    // What stays behind is in the way for longer than this waits.
+    let mutex = |n: usize| managers[n % 2].mutex(&key).ttl(ms(600_000)).wait_forever();
+    let guard = in_time("the lock", mutex(0).lock()).await.unwrap();
+    for _ in 0..4 {
+        // It may end with an error of the connection just as well.
+        assert!(managers[1].mutex(&key).try_lock().await.is_err(), "two holders at once");
+    }
+    guard.check().unwrap();
+    drop(guard);
+    for round in 0..12 {
+        // Given up with the first command under way, or a little later.
+        for_some_polls(mutex(round).lock(), 1 + round / 8).await;
+        let guard = in_time("a lock that was given up", mutex(round / 3).lock()).await.unwrap();
+        // Whether it is confirmed isn't asked here.
+        drop(guard.release().await);
+    }
+    let (inside, last_token) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let mut tasks = tokio::task::JoinSet::new();
+    for n in 0..4 {
+        let (mutex, inside, last_token) = (mutex(n), inside.clone(), last_token.clone());
+        tasks.spawn(async move {
+            for _ in 0..6 {
+                let guard = mutex.clone().lock().await.unwrap();
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders at once");
+                let before = last_token.swap(guard.fencing_token().get(), Ordering::SeqCst);
+                assert!(before < guard.fencing_token().get(), "{before}, then {}", guard.fencing_token());
+                tokio::task::yield_now().await;
+                assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1);
+                drop(guard.release().await);
+            }
+        });
+    }
+    while let Some(task) = in_time("a task's rounds", tasks.join_next()).await {
+        task.unwrap();
+    }
+    super::tools::free(&managers[0], &key).await;
+}
+
+/// Polls a future so often, unless it is done before, and drops it with what it got.
+async fn for_some_polls<F: Future>(future: F, mut polls: usize) {
+    let mut future = std::pin::pin!(future);
+    std::future::poll_fn(|context| {
+        polls -= 1;
+        if future.as_mut().poll(context).is_ready() || polls == 0 {
+            return std::task::Poll::Ready(());
+        }
+        std::task::Poll::Pending
+    })
+    .await;
+}
+
 /// A waiter that goes away leaves its place to the others, whether it drove the attempt or waited behind.
 pub async fn waiters_that_go_away_leave_their_places(store: &impl Store) {
     let (one, two) = (manager(store, "one").await, manager(store, "two").await);

@@ -31,11 +31,20 @@ async fn sample(ground: Ground, count: usize) {
 /// The control: the sweep finds what a naive lock does wrong, and only under the fault that brings it out.
 #[tokio::test]
 async fn fault_sweep_catches_the_naive_lock() {
-    let calm = play(Ground::Server, naive, None).await;
+    caught(Ground::Server).await;
+}
+
+#[tokio::test]
+async fn fault_sweep_catches_the_naive_lock_on_a_cluster() {
+    caught(Ground::Cluster).await;
+}
+
+async fn caught(ground: Ground) {
+    let calm = play(ground, naive, None).await;
     assert!(calm.faults.is_empty(), "{:#?}", calm.faults);
     let mut caught = Vec::new();
     for at in 0..calm.commands {
-        let report = play(Ground::Server, naive, Some((at, Mode::Unheard))).await;
+        let report = play(ground, naive, Some((at, Mode::Unheard))).await;
         caught.extend(report.faults.into_iter().filter(|fault| fault.contains("overlap")));
     }
     assert!(!caught.is_empty());

@@ -43,7 +43,7 @@ pub(crate) async fn the_leader_is_cut_off_with_a_holder<S: Servers>() {
 
     let (work_done, until) = oneshot::channel();
     let naive = naive_holder(few, &servers, until).await;
-    let (locks, guard) = taken(few, servers.url(TTL), "few", TTL).await;
+    let (locks, guard, _) = taken(few, servers.url(TTL), "few", TTL, None).await;
     let guard = Arc::new(guard);
     let (token, watched) = (guard.fencing_token(), guard.clone());
     let holder = few.run(move || async move { watch("few", Some(token.get()), || watched.is_valid()).await });
@@ -60,9 +60,7 @@ pub(crate) async fn the_leader_is_cut_off_with_a_holder<S: Servers>() {
         let kept = asked.take_naively(entered).await;
         (entry("many", entered, None), kept)
     });
-    let (rival, heir) = taken(many, servers.url(LONG), "many", LONG).await;
-    let entered = entry("many", "split", Some(heir.fencing_token().get()));
-    assert!(!guard.is_valid(), "two hold it");
+    let (rival, heir, entered) = taken(many, servers.url(LONG), "many", LONG, Some(guard.clone())).await;
     let (kind, told_ns) = tokio::time::timeout(LIMIT, told).await.unwrap().unwrap();
     assert_eq!(kind, ErrorKind::Lost);
     assert!(told_ns < entered.start_ns, "told {:?} too late", since(entered.start_ns, told_ns));
@@ -120,15 +118,24 @@ async fn both_sides_see_the_one_lock([few, many]: [&Host; 2], managers: [LockMan
     }
 }
 
-/// Takes the lock as a process on this host would.
-async fn taken(host: &Host, url: String, label: &'static str, ttl: Duration) -> (LockManager, Guard) {
+/// Takes the lock as a process on this host would, and says when; whoever held it `before` must have stopped by then.
+async fn taken(
+    host: &Host,
+    url: String,
+    label: &'static str,
+    ttl: Duration,
+    before: Option<Arc<Guard>>,
+) -> (LockManager, Guard, Hold) {
     let taken = host.run(move || async move {
         // Servers that elect meanwhile may answer with an error.
         let connect = async || LockManager::builder().label(label).connect(&url).await.ok();
         let locks = wait::until("a connection", LIMIT, connect).await.unwrap();
         let attempt = async || locks.mutex("split").ttl(ttl).wait(LIMIT).lock().await.ok();
         let guard = wait::until("the lock", LIMIT, attempt).await.unwrap();
-        (locks, guard)
+        // At once: an overlap may be short.
+        let entered = entry(label, "split", Some(guard.fencing_token().get()));
+        assert!(!before.is_some_and(|before| before.is_valid()), "two hold it");
+        (locks, guard, entered)
     });
     taken.await.unwrap()
 }
@@ -148,7 +155,7 @@ async fn naive_holder<S: Servers>(
         work_done.await.unwrap();
         Hold { definite_end_ns: monotonic_ns(), ..hold }
     });
-    had.await.unwrap();
+    tokio::time::timeout(LIMIT, had).await.expect("the naive lock is free").unwrap();
     holder
 }
 

@@ -97,11 +97,19 @@ impl Stage {
 
     /// The URL for who meets the faults, and for who doesn't.
     pub(crate) fn urls(&self) -> [String; 2] {
-        let (proxy, server) = (self.proxy.address(), self.server().address());
-        let scheme = match self.ground {
+        self.urls_of(match self.ground {
             Ground::Server => "redis",
             Ground::Cluster => "redis+cluster",
-        };
+        })
+    }
+
+    /// The same for clients that know nothing of Clusters: one primary redirects nobody.
+    pub(crate) fn plain_urls(&self) -> [String; 2] {
+        self.urls_of("redis")
+    }
+
+    fn urls_of(&self, scheme: &str) -> [String; 2] {
+        let (proxy, server) = (self.proxy.address(), self.server().address());
         [format!("{scheme}://{SWEPT}:secret@{proxy}"), format!("{scheme}://{server}")]
     }
 

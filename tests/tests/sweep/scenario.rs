@@ -87,7 +87,7 @@ pub(crate) async fn ours(stage: Arc<Stage>) {
 
 /// The control: a lock that deletes blindly, and once more when it didn't hear that it had.
 pub(crate) async fn naive(stage: Arc<Stage>) {
-    let [swept, calm] = stage.urls();
+    let [swept, calm] = stage.plain_urls();
     let client = redis::Client::open(swept).unwrap();
     let direct = redis::Client::open(calm).unwrap();
     let other = direct.get_multiplexed_async_connection().await.unwrap();

@@ -75,6 +75,7 @@ const SINGLE_CALLS_TOO: &[&str] = &[
     "a_dead_readers_share_lapses_alone",
     "a_waiter_gets_the_lock_when_it_is_released",
     "two_processes_take_turns_without_overlap",
+    "a_task_that_is_not_polled_is_overtaken",
     "the_last_guard_of_a_hold_releases_it",
     "a_held_lock_stays_held",
     "a_guard_may_be_dropped_anywhere",

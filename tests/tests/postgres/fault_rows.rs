@@ -177,3 +177,66 @@ async fn fault_an_outage_is_told_at_once_and_over_by_itself() {
     // Longer than the longest pause between two looks.
     locks.mutex("k").wait(LIMIT).lock().await.unwrap().release().await.unwrap();
 }
+
+/// The first calls of other runtimes, while the server is away, don't take the place of the connection that messages come over: waiters
+/// are told again once it is back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_runtimes_that_come_in_an_outage_leave_the_subscription_alone() {
+    let server = PostgresServer::start(PostgresOptions::new()).unwrap();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    server.kill().unwrap();
+    for _ in 0..20 {
+        let locks = locks.clone();
+        let asked = tokio::task::spawn_blocking(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(locks.ping())
+        });
+        assert_eq!(asked.await.unwrap().unwrap_err().kind(), ErrorKind::Connection);
+    }
+    server.restart().unwrap();
+    let rival = LockManager::connect(&server.url()).await.unwrap();
+    let held = rival.mutex("k").lock().await.unwrap();
+    let _waiting = tokio::spawn(locks.mutex("k").wait(LIMIT * 2).lock());
+    let admin = server.admin().await.unwrap();
+    until("the waiter to be told", LIMIT, async || {
+        let sql = "select count(channel) from distlock.waiter where name = 'k'";
+        (admin.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) == 1).then_some(())
+    })
+    .await
+    .unwrap();
+    held.release().await.unwrap();
+}
+
+/// A renewal that began before the lease lapsed and is committed after that doesn't outlive the lease's release.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_renewal_under_way_leaves_nothing_behind_a_release() {
+    let corner = Corner::new();
+    let (store, key) = (corner.backend("one"), key("late"));
+    let held = request(&key, ms(3_000));
+    granted(&*store, &held).await;
+    let (mut client, admin) = (corner.admin().await, corner.admin().await);
+    let renewal = client.transaction().await.unwrap();
+    let renew = format!(
+        "select count(*) from {}.renew(array['distlock'], array[$1], array[$2], array[60000::bigint])",
+        corner.schema
+    );
+    let gone: i64 = renewal.query_one(&renew, &[&key.as_str(), &held.owner.to_hex()]).await.unwrap().get(0);
+    assert_eq!(gone, 0, "it was renewed");
+    until("the lease to lapse", LIMIT, async || {
+        store.inspect(&key).await.unwrap().holder.is_none().then_some(())
+    })
+    .await
+    .unwrap();
+    let (other, lease) = (store.clone(), held.lease());
+    let releasing = tokio::spawn(async move { other.release(&lease, None).await });
+    until("the release to wait for the renewal", LIMIT, async || {
+        let sql =
+            "select from pg_stat_activity where wait_event_type = 'Lock' and query like '%' || $1 || '%'";
+        (!admin.query(sql, &[&corner.schema]).await.unwrap().is_empty()).then_some(())
+    })
+    .await
+    .unwrap();
+    renewal.commit().await.unwrap();
+    releasing.await.unwrap().unwrap();
+    assert!(store.inspect(&key).await.unwrap().holder.is_none(), "nobody holds it, and it stands");
+}

@@ -31,9 +31,10 @@ impl<D: Dial> Slot<D> {
         self.lane.load_full().filter(|lane| D::is_live(lane))
     }
 
-    /// Whether it is worth keeping: it has a live lane, or somebody is opening one.
+    /// Whether it is worth keeping: it has a live lane, or somebody is opening one. That of the background always is, since no call makes
+    /// it anew: leases hang on it, and messages come over it.
     pub(super) fn is_in_use(&self) -> bool {
-        self.live().is_some() || self.attempt().is_some()
+        self.caller == Caller::Background || self.live().is_some() || self.attempt().is_some()
     }
 
     /// The lane, once it is open.

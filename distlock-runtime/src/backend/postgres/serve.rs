@@ -6,15 +6,17 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_postgres::types::Type;
 
-use super::connection::{Dialer, Failure, Lane, Listener};
-use super::{PostgresBackend, answer, error};
+use super::connection::{Failure, Lane, Listener};
+use super::{PostgresBackend, error};
 use crate::backend::BackendError;
 use crate::backend::wakeups::{Wakeups, jittered};
 
 /// First and last pause between two attempts to connect.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
-/// How long to leave a server alone whose messages don't arrive.
-const DEAF: Duration = Duration::from_secs(300);
+/// How long to leave a server alone whose sessions are shared, and at most one whose messages don't arrive.
+const SHARED: Duration = Duration::from_secs(300);
+/// How long it may take to listen on two open connections and to try it out.
+const SET_UP: Duration = Duration::from_secs(10);
 /// How long a message may take from one connection to the other.
 const HEARD: Duration = Duration::from_secs(2);
 /// How often it is looked whether a session is shared. With several clients at work it doesn't show each time.
@@ -40,13 +42,13 @@ impl PostgresBackend {
 
     async fn listen(&self, heard: &Listener, probe: &Notify) {
         let mut pause = RECONNECT.0;
-        let mut warned = false;
+        let (mut warned, mut deaf) = (false, 0);
         // An address that is given for messages only is used nowhere else: nobody would hear that it is wrong.
         let mut proven = self.connections.direct().is_none();
         loop {
             match self.subscribed(heard, probe).await {
-                Ok(true) => (pause, proven) = (RECONNECT.0, true),
-                Ok(false) => {
+                Ok(Subscription::Ended) => (pause, deaf, proven) = (RECONNECT.0, 0, true),
+                Ok(Subscription::Shared) => {
                     if !warned {
                         tracing::warn!(
                             address = self.connections.address(),
@@ -55,7 +57,19 @@ impl PostgresBackend {
                         );
                     }
                     warned = true;
-                    tokio::time::sleep(jittered(DEAF)).await;
+                    tokio::time::sleep(jittered(SHARED)).await;
+                }
+                Ok(Subscription::Deaf) => {
+                    // Once may be by chance, on a busy machine.
+                    deaf += 1;
+                    if deaf == 2 {
+                        tracing::warn!(
+                            address = self.connections.address(),
+                            "messages from postgres don't arrive within {} s: waiters ask instead of being told",
+                            HEARD.as_secs()
+                        );
+                    }
+                    tokio::time::sleep(jittered((RECONNECT.1 * deaf * deaf).min(SHARED))).await;
                 }
                 Err(failure) if !proven => {
                     proven = true;
@@ -68,56 +82,50 @@ impl PostgresBackend {
         }
     }
 
-    /// One subscription from its beginning to its end; false if no messages arrive on such a connection.
-    async fn subscribed(&self, heard: &Listener, probe: &Notify) -> Result<bool, BackendError> {
+    /// One subscription from its beginning to its end.
+    async fn subscribed(&self, heard: &Listener, probe: &Notify) -> Result<Subscription, BackendError> {
         let (lane, dialer) = match self.connections.direct() {
             Some(direct) => (direct.dial(Some(heard.clone())).await?, direct),
             None => (self.connections.lane().await?, self.connections.dialer()),
         };
-        // Known once and for all, so that nothing that other clients share is left listening.
-        let Some(other) = self.beside(&lane, dialer).await? else { return Ok(false) };
-        let channel = &self.channel;
-        lane.batch(&format!("listen \"{channel}\""))
-            .await
-            .map_err(|failure| self.failed("listen", failure))?;
-        other
-            .rows("select pg_notify($1, 'probe')::text", &[(channel, Type::TEXT)])
-            .await
-            .map_err(|failure| self.failed("listen", failure))?;
-        if tokio::time::timeout(HEARD, probe.notified()).await.is_err() {
-            let _ = lane.batch(&format!("unlisten \"{channel}\"")).await;
-            return Ok(false);
+        let other = dialer.dial(None).await?;
+        // A proxy keeps the connections to a server that has become silent.
+        let set_up = self.set_up(&lane, &other, dialer.address(), probe);
+        match tokio::time::timeout(SET_UP, set_up).await {
+            Ok(Ok(None)) => {}
+            Ok(Ok(Some(why))) => return Ok(why),
+            Ok(Err(failure)) => return Err(error::of_lane("listen", dialer.address(), failure)),
+            Err(_) => return Err(error::silent("listen", dialer.address())),
         }
         drop(other);
         tracing::debug!(address = dialer.address(), "subscribed for wake-ups");
         self.wakeups.set_listening(true);
         let _listening = Listening(&self.wakeups);
         lane.retired().await;
-        Ok(true)
+        Ok(Subscription::Ended)
     }
 
-    /// The session of the server that a statement on this connection ran in.
-    async fn session(&self, lane: &Lane) -> Result<i32, BackendError> {
-        let rows = lane.rows("select pg_backend_pid()", &[]).await;
-        let rows = rows.map_err(|failure| self.failed("listen", failure))?;
-        rows.first().map_or_else(|| Err(error::unexpected("listen", "no row")), |row| answer::column(row, 0))
-    }
-
-    fn failed(&self, operation: &str, failure: Failure) -> BackendError {
-        error::of_lane(operation, self.connections.address(), failure)
-    }
-
-    /// A second connection for a moment, unless it shares its session with the first, as a pooler's do.
-    async fn beside(&self, lane: &Lane, dialer: &Dialer) -> Result<Option<Arc<Lane>>, BackendError> {
-        let other = dialer.dial(None).await?;
-        let mine = self.session(lane).await?;
-        // A pooler gives an idle session to whoever asks next, or each time another one.
-        for _ in 0..LOOKS {
-            if self.session(&other).await? == mine || self.session(lane).await? != mine {
-                return Ok(None);
-            }
+    /// Listens, unless messages don't arrive on such a connection.
+    async fn set_up(
+        &self,
+        lane: &Lane,
+        other: &Lane,
+        address: &str,
+        probe: &Notify,
+    ) -> Result<Option<Subscription>, Failure> {
+        // Known once and for all, so that nothing that other clients share is left listening.
+        if shares(lane, other).await? {
+            return Ok(Some(Subscription::Shared));
         }
-        Ok(Some(other))
+        let channel = &self.channel;
+        lane.batch(&format!("listen \"{channel}\"")).await?;
+        other.rows("select pg_notify($1, 'probe')::text", &[(channel, Type::TEXT)]).await?;
+        if tokio::time::timeout(HEARD, probe.notified()).await.is_ok() {
+            return Ok(None);
+        }
+        tracing::debug!(address, "a message from postgres didn't arrive");
+        let _ = lane.batch(&format!("unlisten \"{channel}\"")).await;
+        Ok(Some(Subscription::Deaf))
     }
 
     async fn keep_up(&self) {
@@ -132,6 +140,33 @@ impl PostgresBackend {
             }
         }
     }
+}
+
+/// Whether it shares its session with the other one, as a pooler's connections do: it gives an idle session to whoever asks next, or each
+/// time another one.
+async fn shares(lane: &Lane, other: &Lane) -> Result<bool, Failure> {
+    let mine = session(lane).await?;
+    for _ in 0..LOOKS {
+        if session(other).await? == mine || session(lane).await? != mine {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The session of the server that a statement on this connection ran in.
+async fn session(lane: &Lane) -> Result<Option<i32>, Failure> {
+    let rows = lane.rows("select pg_backend_pid()", &[]).await?;
+    Ok(rows.first().and_then(|row| row.try_get(0).ok()))
+}
+
+/// How a subscription ended, or why there is none.
+enum Subscription {
+    Ended,
+    /// Others use the session too.
+    Shared,
+    /// The message that it is tried out by didn't arrive.
+    Deaf,
 }
 
 /// Ends also when the future is dropped.

@@ -285,9 +285,11 @@ declare
   v_held boolean;
 begin
   if p_keep is null then
+    -- Whatever its time: a renewal that is under way still counts for what lapses meanwhile.
     delete from distlock.lease l
-    where l.namespace = p_namespace and l.name = p_name and l.owner = p_owner and l.expires_at > v_now;
-    v_held := found;
+    where l.namespace = p_namespace and l.name = p_name and l.owner = p_owner
+    returning l.expires_at > v_now into v_held;
+    v_held := coalesce(v_held, false);
   else
     v_held := exists (
       select from distlock.lease l

@@ -221,3 +221,25 @@ async fn fault_no_standby_knows_advisory_locks() {
     assert_eq!(lost.kind(), ErrorKind::Lost);
     assert_eq!(AdvisoryBackend::promises().under(Fault::Failover), Promise::Violated);
 }
+
+/// The first host's machine takes connections and says nothing, or is gone without a word: the second one is used, from then on without
+/// waiting for the first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_silent_first_host_is_got_past() {
+    let pair = Pair::start(true).await;
+    let locks = LockManager::connect(&pair.url()).await.unwrap();
+    locks.mutex("k").lock().await.unwrap().release().await.unwrap();
+    pair.primary.pause().unwrap();
+    pair.standby.promote().await.unwrap();
+    locks.mutex("k").wait(LIMIT).lock().await.unwrap().release().await.unwrap();
+    let again = locks.clone();
+    let other = tokio::task::spawn_blocking(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async { again.mutex("k").try_lock().await?.release().await })
+    });
+    other.await.unwrap().expect("the host that answered is asked first");
+    for mode in ["row", "advisory"] {
+        let fresh = LockManager::builder().connect_lazily(&format!("{}?mode={mode}", pair.url())).unwrap();
+        fresh.mutex("fresh").wait(LIMIT).lock().await.unwrap().release().await.unwrap();
+    }
+}

@@ -1,8 +1,8 @@
 //! Opening connections.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
@@ -24,17 +24,25 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// Knows where a server is and how to log in.
 pub(in super::super) struct Dialer {
-    config: Config,
+    hosts: Vec<Host>,
+    /// The one that answered last.
+    first: AtomicUsize,
     tls: Tls,
     address: String,
     limit: Duration,
     clock: Clock,
 }
 
+struct Host {
+    config: Config,
+    address: String,
+}
+
 impl Dialer {
     pub(super) fn new(options: &PostgresOptions, clock: Clock) -> Result<Self, BackendError> {
         Ok(Self {
-            config: config(options, &options.hosts),
+            hosts: hosts(options, &options.hosts),
+            first: AtomicUsize::new(0),
             tls: Tls::new(options)?,
             address: options.address(),
             limit: options.connect_limit(),
@@ -46,7 +54,8 @@ impl Dialer {
     pub(super) fn direct(&self, options: &PostgresOptions) -> Option<Self> {
         let (host, port) = options.listen.as_ref()?;
         Some(Self {
-            config: config(options, std::slice::from_ref(&(host.clone(), *port))),
+            hosts: hosts(options, std::slice::from_ref(&(host.clone(), *port))),
+            first: AtomicUsize::new(0),
             tls: self.tls.clone(),
             address: place(host, *port),
             limit: self.limit,
@@ -59,21 +68,56 @@ impl Dialer {
         &self.address
     }
 
-    /// A connection that somebody answers on: a pooler takes one also for a server that is away.
+    /// A connection that somebody answers on: a pooler takes one also for a server that is away. The hosts are asked one after the other,
+    /// beginning with the one that answered last; one that is silent leaves time for the others.
     pub(in super::super) async fn dial(&self, listener: Option<Listener>) -> Result<Arc<Lane>, BackendError> {
-        self.in_time(self.answering(listener)).await
+        let (first, count) = (self.first.load(Ordering::Relaxed), self.hosts.len());
+        let start = self.clock.now();
+        let mut refusals = Vec::new();
+        for asked in 0..count {
+            let place = (first + asked) % count;
+            let left = self.limit.saturating_sub(self.clock.now().since(start));
+            let others = u32::try_from(count - asked).unwrap_or(u32::MAX);
+            match self.in_time(&self.hosts[place], left / others, listener.clone()).await {
+                Ok(lane) => {
+                    self.first.store(place, Ordering::Relaxed);
+                    return Ok(lane);
+                }
+                Err(refusal) => refusals.push(refusal),
+            }
+        }
+        Err(together(refusals))
     }
 
-    async fn answering(&self, listener: Option<Listener>) -> Result<Arc<Lane>, BackendError> {
-        let failed = |failure| error::connecting(&self.address, &failure);
+    async fn in_time(
+        &self,
+        host: &Host,
+        limit: Duration,
+        listener: Option<Listener>,
+    ) -> Result<Arc<Lane>, BackendError> {
+        match tokio::time::timeout(limit, self.answering(host, listener)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(BackendError::refused(
+                BackendErrorKind::Unavailable,
+                format!(
+                    "can't connect to postgres at {}: no answer within {} ms",
+                    host.address,
+                    limit.as_millis()
+                ),
+            )),
+        }
+    }
+
+    async fn answering(&self, host: &Host, listener: Option<Listener>) -> Result<Arc<Lane>, BackendError> {
+        let failed = |failure| error::connecting(&host.address, &failure);
         let lane = match &self.tls {
             Tls::Off => {
-                let (client, connection) = self.config.connect(NoTls).await.map_err(failed)?;
+                let (client, connection) = host.config.connect(NoTls).await.map_err(failed)?;
                 Lane::start(client, connection, self.clock, listener)
             }
             #[cfg(feature = "postgres-tls")]
             Tls::On(tls) => {
-                let mut config = self.config.clone();
+                let mut config = host.config.clone();
                 config.ssl_mode(SslMode::Require);
                 let (client, connection) = config.connect((**tls).clone()).await.map_err(failed)?;
                 Lane::start(client, connection, self.clock, listener)
@@ -84,24 +128,7 @@ impl Dialer {
             Err(Failure::Failed(failure)) => Err(failed(failure)),
             Err(Failure::NotSent) => Err(BackendError::refused(
                 BackendErrorKind::Unavailable,
-                format!("postgres at {} closes every connection at once", self.address),
-            )),
-        }
-    }
-
-    async fn in_time<T>(
-        &self,
-        opening: impl Future<Output = Result<T, BackendError>>,
-    ) -> Result<T, BackendError> {
-        match tokio::time::timeout(self.limit, opening).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(BackendError::refused(
-                BackendErrorKind::Unavailable,
-                format!(
-                    "can't connect to postgres at {}: no answer within {} ms",
-                    self.address,
-                    self.limit.as_millis()
-                ),
+                format!("postgres at {} closes every connection at once", host.address),
             )),
         }
     }
@@ -116,11 +143,28 @@ impl fmt::Debug for Dialer {
     }
 }
 
-fn config(options: &PostgresOptions, hosts: &[(String, u16)]) -> Config {
-    let mut config = Config::new();
-    for (host, port) in hosts {
+/// One error for all hosts; it may pass by itself if one of them may.
+fn together(refusals: Vec<BackendError>) -> BackendError {
+    let told = refusals.iter().find(|refusal| refusal.is_transient()).or(refusals.first());
+    let kind = told.map_or(BackendErrorKind::Config, BackendError::kind);
+    let texts: Vec<String> = refusals.iter().map(ToString::to_string).collect();
+    BackendError::refused(kind, texts.join("; "))
+}
+
+fn hosts(options: &PostgresOptions, hosts: &[(String, u16)]) -> Vec<Host> {
+    let one = |(host, port): &(String, u16)| {
+        let mut config = config(options);
         config.host(host).port(*port);
-    }
+        if hosts.len() > 1 {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
+        Host { config, address: place(host, *port) }
+    };
+    hosts.iter().map(one).collect()
+}
+
+fn config(options: &PostgresOptions) -> Config {
+    let mut config = Config::new();
     if let Some(name) = &options.username {
         config.user(name);
     }
@@ -140,8 +184,5 @@ fn config(options: &PostgresOptions, hosts: &[(String, u16)]) -> Config {
         .keepalives_idle(KEEPALIVE)
         .keepalives_interval(UNACKNOWLEDGED)
         .tcp_user_timeout(UNACKNOWLEDGED);
-    if hosts.len() > 1 {
-        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-    }
     config
 }

@@ -3,7 +3,7 @@
 use std::error::Error as _;
 
 use tokio_postgres::Error;
-use tokio_postgres::error::{DbError, SqlState};
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use super::connection::Failure;
 use crate::backend::{BackendError, BackendErrorKind};
@@ -116,14 +116,29 @@ fn is_io(failure: &Error) -> bool {
 }
 
 fn replied(operation: &str, address: &str, said: &DbError) -> BackendError {
-    let code = said.code();
+    let severity = said.parsed_severity();
+    let ends = matches!(severity, Some(Severity::Fatal | Severity::Panic));
+    classed(operation, address, said.code().code(), said.message(), ends)
+}
+
+/// What a code means. If it ends the session, the statement may have been applied: also a pooler says so, which lost the reply.
+fn classed(operation: &str, address: &str, code: &str, message: &str, ends: bool) -> BackendError {
+    let said = of_code(operation, address, code, message);
+    match ends {
+        true if said.kind() == BackendErrorKind::Script => BackendError::unknown(said.to_string()),
+        true => said.with_open_outcome(),
+        false => said,
+    }
+}
+
+fn of_code(operation: &str, address: &str, code: &str, message: &str) -> BackendError {
     let text = |remedy: &str| {
         let hint = if remedy.is_empty() { String::new() } else { format!(" ({remedy})") };
-        format!("postgres at {address} refused \"{operation}\": {} [{}]{hint}", said.message(), code.code())
+        format!("postgres at {address} refused \"{operation}\": {message} [{code}]{hint}")
     };
     let refused = |kind, remedy: &str| BackendError::refused(kind, text(remedy));
     use BackendErrorKind::{Config, OutOfMemory, Permission, Script, Unavailable};
-    match code.code() {
+    match code {
         // The session ends, perhaps while a commit waited for a replica.
         "57P01" | "57P02" | "57P05" => BackendError::unknown(text("")),
         "57P03" => refused(Unavailable, "it is starting or stopping"),
@@ -157,10 +172,41 @@ fn replied(operation: &str, address: &str, said: &DbError) -> BackendError {
         "22021" | "22P05" => refused(Config, "the database's encoding can't hold this name: use one in UTF8"),
         // So says a pooler that can't reach the server, and one that lost it while the statement was under way.
         "08P01" => BackendError::unknown(text("a pooler in front lost the server, or refuses a setting")),
-        other if other.starts_with("08") => BackendError::unknown(text("")),
-        other if other.starts_with("53") || other.starts_with("58") || other.starts_with("57") => {
-            refused(Unavailable, "")
-        }
+        other if other.starts_with("08") || other.starts_with("58") => BackendError::unknown(text("")),
+        other if other.starts_with("53") || other.starts_with("57") => refused(Unavailable, ""),
+        // Something went wrong in the server, or in a pooler.
+        other if other.starts_with("XX") => refused(Script, "").with_open_outcome(),
         _ => refused(Script, ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Applied;
+
+    /// As pgcat says that it lost the server (58000), Supavisor (XX000), and PgBouncer (08P01): what was under way may have been applied.
+    #[test]
+    fn what_ends_a_session_or_its_server_leaves_the_outcome_open() {
+        use BackendErrorKind::{Permission, Script, Unavailable};
+        for (code, ends, kind, applied) in [
+            ("58000", true, Unavailable, Applied::Unknown),
+            ("58000", false, Unavailable, Applied::Unknown),
+            ("XX000", true, Unavailable, Applied::Unknown),
+            ("XX000", false, Script, Applied::Unknown),
+            ("08P01", true, Unavailable, Applied::Unknown),
+            ("57P01", true, Unavailable, Applied::Unknown),
+            ("57014", true, Unavailable, Applied::Unknown),
+            ("P0001", true, Unavailable, Applied::Unknown),
+            // Said when a session begins, which is made a refusal there.
+            ("28P01", true, Permission, Applied::Unknown),
+            ("57014", false, Unavailable, Applied::No),
+            ("42501", false, Permission, Applied::No),
+            ("P0001", false, Script, Applied::No),
+        ] {
+            let error = classed("acquire", "here", code, "said", ends);
+            assert_eq!((error.kind(), error.applied()), (kind, applied), "{code}, {ends}");
+            assert!(error.to_string().contains(code), "{error}");
+        }
     }
 }

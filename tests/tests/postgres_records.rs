@@ -14,7 +14,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use bytes::Bytes;
 use distlock::postgres::Begun;
-use distlock::records::{CrashPolicy, Fingerprint, RecordKey, RecordNote, RecordState, Settlement};
+use distlock::records::{
+    CrashPolicy, Fingerprint, RecordKey, RecordNote, RecordScope, RecordState, Settlement,
+};
 use distlock::{LockError, LockManager, OwnerToken, Ttl, idempotent};
 use distlock_runtime::Clock;
 use distlock_runtime::backend::postgres::{PostgresBackend, PostgresOptions};
@@ -128,6 +130,59 @@ async fn what_is_over_is_taken_away_some_at_a_time() {
     let left = client.query_one("select count(*) from distlock.record", &[]).await.unwrap();
     assert_eq!(left.get::<_, i64>(0), 2);
     assert!(store.look_up(&renewed.key).await.unwrap().is_some());
+}
+
+/// Scopes are tenants or users: one that has no places left leaves no row, whoever took the last one away.
+#[tokio::test]
+async fn scopes_without_places_leave_no_rows() {
+    let server = PostgresServer::start(ServerOptions::new()).unwrap();
+    let store = backend(&server.url());
+    store.look_up(&claim("first").key).await.unwrap();
+    let client = server.admin().await.unwrap();
+    let scopes = async || -> i64 {
+        client.query_one("select count(*) from distlock.record_scope", &[]).await.unwrap().get(0)
+    };
+    let scope = RecordScope::derive(&[b"tenant-7"]);
+    let reserve = async |name: &str, hold: i64| -> bool {
+        let sql = "select granted from distlock.record_reserve('distlock', $1, $2, $3, 1, 1000)";
+        let (scope, key) = (&scope.to_bytes()[..], name.as_bytes());
+        client.query_one(sql, &[&scope, &key, &hold]).await.unwrap().get(0)
+    };
+    assert!(reserve("a", 60_000).await && !reserve("b", 60_000).await);
+    let give_back = "select distlock.record_charge('distlock', $1, 'a', 0, 0)";
+    assert!(client.query_one(give_back, &[&&scope.to_bytes()[..]]).await.unwrap().get::<_, bool>(0));
+    assert_eq!(scopes().await, 0, "after the last place was given back");
+
+    // One that ended makes room for the next, which counts.
+    assert!(reserve("c", 1).await);
+    wait::until("it to end", LIMIT, async || reserve("d", 60_000).await.then_some(())).await.unwrap();
+    assert!(!reserve("e", 60_000).await);
+    assert_eq!(scopes().await, 1);
+
+    // Records without a quota.
+    let other = RecordScope::derive(&[b"tenant-8"]);
+    let lease =
+        claimed(&store, &Claim { note: RecordNote::new().with_scope(other), ..claim("scoped") }).await;
+    store.settle(&lease, &Settlement::Complete { response: "x".into(), retain: DAY }).await.unwrap();
+    assert_eq!(store.purge(&other, 10).await.unwrap().removed, 1);
+    assert_eq!(scopes().await, 1, "the other one's");
+}
+
+/// A clock that was ahead for a while doesn't keep the sweeps waiting until it is there again.
+#[tokio::test]
+async fn sweeps_go_on_after_a_clock_was_ahead() {
+    let server = PostgresServer::start(ServerOptions::new()).unwrap();
+    let store = backend(&server.url());
+    store.look_up(&claim("first").key).await.unwrap();
+    let client = server.admin().await.unwrap();
+    for sweep in ["purge_locks(10)", "purge_records(10, false)"] {
+        client.batch_execute(&format!("select distlock.{sweep}")).await.unwrap();
+        let ahead = "update distlock.upkeep set done_at = clock_timestamp() + interval '1 year'";
+        client.execute(ahead, &[]).await.unwrap();
+        client.batch_execute(&format!("select distlock.{sweep}")).await.unwrap();
+        let done = "select count(*) from distlock.upkeep where done_at <= clock_timestamp()";
+        assert_eq!(client.query_one(done, &[]).await.unwrap().get::<_, i64>(0), 1, "{sweep}");
+    }
 }
 
 /// Duplicates of what is finished cost the database no write.

@@ -506,3 +506,80 @@ async fn two_that_wait_for_each_other_are_seen() {
     assert_ne!(ended.0, ended.1, "one of them");
     assert_eq!((shop.effects("a").await, shop.effects("b").await), (1, 1));
 }
+
+/// Longer than the server can count: it waits for as long as that can.
+#[tokio::test]
+async fn any_wait_can_be_waited() {
+    let shop = Shop::open().await;
+    let (mut one, mut other) = (shop.client().await, shop.client().await);
+    for wait in [Duration::MAX, Duration::from_secs(30 * 86_400)] {
+        let mut first = one.transaction().await.unwrap();
+        pay(&shop, &mut first, "k").await.unwrap();
+        let mut second = other.transaction().await.unwrap();
+        let waiting = async { shop.records.claim("k").wait(wait).begin(&mut second).await };
+        let ending = async {
+            shop.somebody_waits("k").await;
+            first.rollback().await.unwrap();
+        };
+        let begun = tokio::select! {
+            begun = waiting => begun,
+            () = async { ending.await; std::future::pending().await } => unreachable!(),
+        };
+        assert!(matches!(begun.unwrap(), Begun::Execute(_)));
+    }
+}
+
+/// What a transaction committed without settling is an unknown outcome for everybody, also for who still has its claim.
+#[tokio::test]
+async fn a_claim_ends_with_its_transaction() {
+    let shop = Shop::open().await;
+    let mut client = shop.client().await;
+    let prepared = shop.records.claim("k").prepare().unwrap();
+    let mut tx = client.transaction().await.unwrap();
+    let answer = tx.fetch(prepared.statement()).await.unwrap();
+    let again = tx.fetch(prepared.statement()).await.unwrap();
+    assert_eq!(again, answer, "the same claim in the same transaction");
+    let Begun::Execute(claim) = prepared.clone().read(answer).unwrap() else { panic!("new") };
+    // Another claim of the same transaction isn't told that it had committed.
+    let error = shop.records.claim("k").wait(Duration::ZERO).begin(&mut tx).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InFlight, "{error}");
+    tx.commit().await.unwrap();
+
+    let mut tx = client.transaction().await.unwrap();
+    let error = prepared.clone().read(tx.fetch(prepared.statement()).await.unwrap()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+    let error = claim.clone().forget(&mut tx).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Superseded, "{error}");
+    let error = claim.complete(&mut tx, "late").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Superseded, "{error}");
+    tx.commit().await.unwrap();
+    let mut tx = client.transaction().await.unwrap();
+    let error = pay(&shop, &mut tx, "k").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+}
+
+/// A long transaction isn't waited for by an operator, whose statements go over the connection that all locks of the process use.
+#[tokio::test]
+async fn who_resolves_waits_for_no_transaction() {
+    let shop = Shop::open().await;
+    let mut client = shop.client().await;
+    let claim = || shop.records.claim("k").retain(Duration::from_secs(1));
+    let mut tx = client.transaction().await.unwrap();
+    assert!(matches!(claim().begin(&mut tx).await.unwrap(), Begun::Execute(_)));
+    tx.commit().await.unwrap();
+    let records = shop.manager().await.records().unwrap();
+    let key = shop.records.record("k").unwrap();
+    // Its retention is over: another transaction has it.
+    let mut tx = client.transaction().await.unwrap();
+    wait::until("the record to end", LIMIT, async || match claim().begin(&mut tx).await {
+        Ok(begun) => matches!(begun, Begun::Execute(_)).then_some(()),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+            None
+        }
+    })
+    .await
+    .unwrap();
+    assert_eq!(records.resolve(&key, Settlement::Release).await.unwrap(), Resolved::Refused);
+    tx.rollback().await.unwrap();
+}

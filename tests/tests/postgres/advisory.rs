@@ -230,3 +230,80 @@ async fn fault_a_session_that_is_no_longer_ours_is_given_up() {
     .await
     .unwrap();
 }
+
+/// A release that runs in another session than ours gives nothing back: the session goes, and the lock with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_what_was_given_back_in_another_session_is_free_all_the_same() {
+    let corner = Corner::new();
+    let (rival, admin) = (manager(&url(&corner), "rival").await, corner.admin().await);
+    let answer = async |expression: &str| {
+        let text = format!(
+            "create or replace function {}.is_session(p_session text) returns boolean language sql stable as $$ select {expression} $$",
+            corner.schema
+        );
+        admin.batch_execute(&text).await.unwrap();
+    };
+    for keep in [None, Some(LIMIT * 2)] {
+        let (store, key) = (backend(&url(&corner), "one"), key("given-back"));
+        let held = request(&key, ms(60_000));
+        granted(&*store, &held).await;
+        // As if a pooler had sent the statement to somebody else's session.
+        answer("false").await;
+        let released = store.release(&held.lease(), keep).await;
+        assert_eq!(released.is_ok(), keep.is_none(), "{released:?}");
+        answer("coalesce(current_setting('distlock_session.id', true), '') = p_session").await;
+        rival.mutex(&key).wait(LIMIT).lock().await.unwrap().release().await.unwrap();
+    }
+}
+
+/// Makes the server refuse so many releases of keys that begin with "bad".
+async fn refuse_releases(corner: &Corner, count: u64) {
+    let schema = &corner.schema;
+    let text = format!(
+        "alter function {schema}.advisory_release(text, text, text, bigint) rename to advisory_release_before; \
+         create sequence {schema}.refusals; \
+         create function {schema}.advisory_release(p_session text, p_namespace text, p_name text, p_key bigint) \
+         returns boolean language plpgsql as $$ begin \
+           if p_name like 'bad%' and nextval('{schema}.refusals') <= {count} then \
+             raise exception 'not now' using errcode = '57014'; \
+           end if; \
+           return {schema}.advisory_release_before(p_session, p_namespace, p_name, p_key); \
+         end $$"
+    );
+    corner.admin().await.batch_execute(&text).await.unwrap();
+}
+
+/// All locks hang on the session: it isn't given up for one statement that the server refuses once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_release_that_is_refused_once_costs_no_other_lock() {
+    let corner = Corner::new();
+    let (one, rival) = (manager(&url(&corner), "one").await, manager(&url(&corner), "rival").await);
+    let (good, bad) = (key("good"), key("bad"));
+    let held = one.mutex(&good).ttl(ms(60_000)).lock().await.unwrap();
+    let given_back = one.mutex(&bad).ttl(ms(60_000)).lock().await.unwrap();
+    refuse_releases(&corner, 1).await;
+    given_back.release().await.unwrap();
+    rival.mutex(&bad).wait(LIMIT).lock().await.unwrap();
+    assert_eq!(rival.mutex(&good).try_lock().await.unwrap_err().kind(), ErrorKind::Busy);
+    held.check().unwrap();
+    held.release().await.unwrap();
+}
+
+/// When the session has to go, the holders of its other locks know before the server gives them to others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_the_holders_of_a_session_that_is_given_up_are_told_first() {
+    let corner = Corner::new();
+    let one = manager(&url(&corner), "one").await;
+    let (good, bad) = (key("good"), key("bad"));
+    let held = one.mutex(&good).ttl(ms(60_000)).lock().await.unwrap();
+    let given_back = one.mutex(&bad).ttl(ms(60_000)).lock().await.unwrap();
+    refuse_releases(&corner, 1_000).await;
+    let admin = corner.admin().await;
+    let number = format!("select key from {}.holder where name = $1", corner.schema);
+    let number: i64 = admin.query_one(&number, &[&good.as_str()]).await.unwrap().get(0);
+    let releasing = tokio::spawn(given_back.release());
+    // Whoever waits in the server for it gets it at once.
+    admin.query_one("select pg_advisory_lock($1)::text", &[&number]).await.unwrap();
+    assert!(!held.is_valid(), "two hold it");
+    let _ = releasing.await;
+}

@@ -1,11 +1,11 @@
 //! Tables, rights, settings, and what is said when they don't fit.
 
-use distlock::{LockManager, backend::BackendErrorKind};
+use distlock::{ErrorKind, LockManager, backend::BackendErrorKind};
 use distlock_runtime::backend::postgres::{MIGRATION, PostgresOptions};
 use distlock_tests::server::{PostgresOptions as ServerOptions, PostgresServer, postgres_client};
 use tokio::task::JoinSet;
 
-use crate::tools::{Corner, backend, key, ms, request};
+use crate::tools::{Corner, LIMIT, backend, key, ms, request};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_that_start_together_make_the_tables_once() {
@@ -162,4 +162,35 @@ async fn a_server_is_verified_before_it_is_trusted() {
     let plain = PostgresServer::start(ServerOptions::new()).unwrap();
     let refused = backend(&format!("{}?sslmode=require", plain.url()), "plain").ping().await.unwrap_err();
     assert_eq!(refused.kind(), BackendErrorKind::Config, "{refused}");
+}
+
+/// A schema's name stands in statements, and in a channel's name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_schema_may_have_any_name_that_is_accepted() {
+    let corner = Corner::new();
+    let longest = format!("s{:0>54}", fastrand::u64(..));
+    let transactions = distlock::postgres::TransactionalRecords::new;
+    for schema in ["user", "table", "all", &longest] {
+        for mode in ["row", "advisory"] {
+            let url = format!("{}?schema={schema}&mode={mode}", corner.server.url());
+            let (one, two) =
+                (LockManager::connect(&url).await.unwrap(), LockManager::connect(&url).await.unwrap());
+            let key = key("k");
+            let held = one.mutex(&key).lock().await.unwrap();
+            two.force_release(&key, "a test").await.unwrap();
+            two.mutex(&key).wait(LIMIT).lock().await.unwrap().release().await.unwrap();
+            drop(held);
+        }
+        let mut client = corner.admin().await;
+        let mut tx = client.transaction().await.unwrap();
+        let begun = transactions().schema(schema).claim("k").begin(&mut tx).await.unwrap();
+        let distlock::postgres::Begun::Execute(claim) = begun else { panic!("new") };
+        claim.complete(&mut tx, "done").await.unwrap();
+    }
+    let longer = format!("{longest}x");
+    let options = PostgresOptions::from_url(&corner.server.url()).unwrap().schema(&longer);
+    let refused = distlock::backend::postgres::open(&options, distlock::backend::Clock::System).unwrap_err();
+    assert_eq!(refused.kind(), BackendErrorKind::Config, "{refused}");
+    let refused = transactions().schema(&longer).claim("k").prepare().unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Config, "{refused}");
 }

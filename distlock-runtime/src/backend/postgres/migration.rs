@@ -26,7 +26,7 @@ pub const MIGRATION: &str = concat!(
 );
 
 /// The number of the last part of [`MIGRATION`].
-const VERSION: i32 = 1;
+const VERSION: i32 = 2;
 
 /// Held while a migration runs, so that processes that start at the same time do it one after the other.
 const EXCLUSION: i64 = 0x6469_7374_6c6f_636b;
@@ -41,6 +41,10 @@ pub(super) struct Migration {
 impl Migration {
     pub(super) fn new(schema: &str, allowed: bool) -> Self {
         Self { schema: schema.to_owned(), allowed }
+    }
+
+    pub(super) fn schema(&self) -> &str {
+        &self.schema
     }
 
     /// SQL that is written for the default schema, for this one.
@@ -119,9 +123,10 @@ fn in_schema(text: &str, schema: &str) -> String {
     if schema == PostgresOptions::DEFAULT_SCHEMA {
         return text.to_owned();
     }
-    text.replace("distlock.", &format!("{schema}."))
-        .replace("'distlock'", &format!("'{schema}'"))
-        .replace("create schema distlock", &format!("create schema {schema}"))
+    // It may be a reserved word.
+    text.replace("distlock.", &format!("\"{schema}\"."))
+        .replace("'distlock'", &format!("'\"{schema}\"'"))
+        .replace("create schema distlock", &format!("create schema \"{schema}\""))
 }
 
 impl fmt::Debug for Migration {
@@ -142,7 +147,8 @@ mod tests {
             // A setting of the session has nothing to do with the schema.
             assert!(!line.replace("distlock_session", "").contains("distlock"), "{line}");
         }
-        assert!(moved.contains("create schema elsewhere;") && moved.contains("to_regnamespace('elsewhere')"));
+        assert!(moved.contains("create schema \"elsewhere\";"));
+        assert!(moved.contains("to_regnamespace('\"elsewhere\"')"));
         assert_eq!(text("distlock"), MIGRATION);
     }
 

@@ -8,8 +8,8 @@ use super::url;
 use crate::backend::BackendError;
 use crate::backend::settings::{Names, config, place};
 
-/// Longest name of a schema, in bytes: the server's own limit.
-const MAX_SCHEMA: usize = 63;
+/// Longest name of a schema, in bytes: the server's own limit for names, less what stands behind it in a channel's.
+const MAX_SCHEMA: usize = 55;
 
 /// How locks are kept in Postgres.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl PostgresOptions {
     }
 
     /// From `postgres://[user[:password]@]host[:port][,host[:port],…][/database][?parameters]`; `postgresql://` is the same. Of
-    /// several hosts the one that takes writes is used. A host that is empty or begins with `%2F` is the directory of a socket.
+    /// several hosts the one that takes writes is used. A host that begins with `%2F` is the directory of a socket.
     ///
     /// Parameters that Postgres' own clients know: `host`, `port`, `user`, `password`, `dbname`, `application_name`, `options`,
     /// `connect_timeout` (seconds, or such as `500ms`), `sslmode` (`disable`, `require`, `verify-ca`, `verify-full`), `sslrootcert`,

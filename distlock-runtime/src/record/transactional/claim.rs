@@ -129,7 +129,7 @@ impl TransactionClaim {
         let note =
             if self.records.packing.is_sealed() { self.note } else { self.note.with_label(key.as_str()) };
         let statement = Statement {
-            sql: format!("select {schema}.tx_claim($1, $2, $3, $4, $5, $6, $7, $8, $9)"),
+            sql: format!("select \"{schema}\".tx_claim($1, $2, $3, $4, $5, $6, $7, $8, $9)"),
             values: vec![
                 OwnedValue::Text(self.records.namespace.clone()),
                 OwnedValue::Bytes(record.to_bytes().to_vec()),

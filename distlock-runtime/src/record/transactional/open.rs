@@ -207,7 +207,7 @@ impl OpenClaim {
     fn statement(&self, state: &str, result: Vec<u8>) -> Result<Statement, LockError> {
         let schema = self.records.checked_schema()?;
         Ok(Statement {
-            sql: format!("select {schema}.tx_settle($1, $2, $3, $4, $5, $6, $7)"),
+            sql: format!("select \"{schema}\".tx_settle($1, $2, $3, $4, $5, $6, $7)"),
             values: vec![
                 OwnedValue::Text(self.records.namespace.clone()),
                 OwnedValue::Bytes(self.record.to_bytes().to_vec()),

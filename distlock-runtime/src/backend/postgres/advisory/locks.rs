@@ -15,6 +15,7 @@ use super::super::statements::AdvisoryStatements;
 use super::super::{answer, error};
 use super::session::{Session, Sessions, pooler};
 use super::table::{Held, Table};
+use super::upkeep::is_ours;
 use crate::backend::{
     AcquireRequest, Attempt, BackendError, BackendErrorKind, Blocked, Grant, LeaseHandle, Mode, Released,
     Renewal,
@@ -53,7 +54,7 @@ impl Keeper {
         label: String,
         clock: Clock,
     ) -> (Self, UnboundedReceiver<OwnerToken>) {
-        let channel = connections.sql("distlock.revoked");
+        let channel = format!("{}.revoked", connections.schema());
         let (sessions, revoked) = Sessions::new(connections.new_breaker(), &channel);
         let this = Self {
             sessions,
@@ -98,12 +99,12 @@ impl Keeper {
     async fn take(&self, session: &Session, request: &AcquireRequest) -> Result<Attempt, BackendError> {
         let (namespace, number) = (self.namespace_of(&request.key), self.number_of(&request.key));
         let owner = request.owner.to_hex();
-        session.cover(self.connections.address(), request.ttl.as_duration()).await;
+        session.cover(self.address(), request.ttl.as_duration()).await;
         let sent = self.clock.now();
         let rows = session
             .rows(
                 "acquire",
-                self.connections.address(),
+                self.address(),
                 &self.statements.acquire,
                 &[
                     (&session.mark, Type::TEXT),
@@ -142,7 +143,7 @@ impl Keeper {
             }
             "session" => {
                 session.give_up();
-                Err(pooler(self.connections.dialer()))
+                Err(pooler(self.address()))
             }
             other => Err(error::unexpected("acquire", other)),
         }
@@ -194,10 +195,10 @@ impl Keeper {
         }
         self.changed.notify_one();
         let (namespace, owner) = (self.namespace_of(key), owner.to_hex());
-        session
+        let rows = session
             .rows(
                 "release",
-                self.connections.address(),
+                self.address(),
                 &self.statements.keep,
                 &[
                     (&session.mark, Type::TEXT),
@@ -207,8 +208,12 @@ impl Keeper {
                     (&kept(Some(keep)), Type::INT8),
                 ],
             )
-            .await
-            .map(|_| Released::Confirmed)
+            .await?;
+        if is_ours("release", &rows)? {
+            return Ok(Released::Confirmed);
+        }
+        session.give_up();
+        Err(pooler(self.address()))
     }
 
     pub(super) async fn undo(&self, request: &AcquireRequest) -> Result<(), BackendError> {

@@ -21,6 +21,8 @@ use crate::token::OwnerToken;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long opening a session may take in all, with the looks for a pooler.
 const OPENING: Duration = Duration::from_secs(20);
+/// How long the holders of its locks may take to hear that it is given up: an alarm, and a renewal that says that they are gone.
+const TOLD: Duration = Duration::from_secs(1);
 /// How often the session is tried out.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
@@ -52,9 +54,14 @@ impl Session {
         self.lane.is_live()
     }
 
-    /// Its locks are lost.
+    /// Its locks are lost. The server hears of it a little later than their holders, and gives them to others only then.
     pub(super) fn give_up(&self) {
-        self.lane.retire();
+        let lane = Arc::clone(&self.lane);
+        lane.set_aside();
+        tokio::spawn(async move {
+            tokio::time::sleep(TOLD).await;
+            lane.retire();
+        });
     }
 
     /// Gives the server patience for a lease of this length.
@@ -147,7 +154,7 @@ impl Sessions {
         let session = Arc::new(opened?);
         self.current.store(Some(Arc::clone(&session)));
         let (beating, ended) =
-            (beat(Arc::clone(&session), connections.address().to_owned()), Arc::clone(&self.ended));
+            (beat(Arc::clone(&session), dialer.address().to_owned()), Arc::clone(&self.ended));
         tokio::spawn(async move {
             beating.await;
             ended.notify_one();
@@ -171,7 +178,7 @@ impl Sessions {
         let session = Session { lane, mark, number, covered: AtomicU64::new(0) };
         let (pid, found) = look(&session.lane, dialer).await?;
         if !found.is_empty() {
-            return Err(pooler(dialer));
+            return Err(pooler(dialer.address()));
         }
         let address = dialer.address();
         let mark: [Parameter<'_>; 1] = [(&session.mark, Type::TEXT)];
@@ -185,7 +192,7 @@ impl Sessions {
             let (other_pid, theirs) = look(&other, dialer).await?;
             let (my_pid, mine) = look(&session.lane, dialer).await?;
             if !theirs.is_empty() || other_pid == pid || my_pid != pid || mine != session.mark {
-                return Err(pooler(dialer));
+                return Err(pooler(dialer.address()));
             }
         }
         let listen = format!("listen \"{}\"", self.channel);
@@ -204,13 +211,12 @@ async fn look(lane: &Lane, dialer: &Dialer) -> Result<(i32, String), BackendErro
     Ok((answer::column(row, 0)?, answer::column(row, 1)?))
 }
 
-pub(super) fn pooler(dialer: &Dialer) -> BackendError {
+pub(super) fn pooler(address: &str) -> BackendError {
     BackendError::refused(
         BackendErrorKind::Config,
         format!(
-            "a pooler at {} shares sessions between its clients, and would share their advisory locks: use mode=row, or a direct \
-             connection (listen=host:port)",
-            dialer.address()
+            "a pooler at {address} shares sessions between its clients, and would share their advisory locks: use mode=row, or a \
+             direct connection (listen=host:port)"
         ),
     )
 }

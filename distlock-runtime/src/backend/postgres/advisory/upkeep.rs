@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use super::super::connection::Parameter;
 use super::super::locks::milliseconds;
 use super::super::{answer, error};
 use super::locks::Keeper;
@@ -15,7 +17,15 @@ use crate::clock::Moment;
 use crate::key::LockKey;
 use crate::token::OwnerToken;
 
+/// How often a lock that the server refuses to take back is given back.
+const UNLOCKS: usize = 3;
+
 impl Keeper {
+    /// Where the session is.
+    pub(super) fn address(&self) -> &str {
+        self.connections.direct().unwrap_or(self.connections.dialer()).address()
+    }
+
     /// Gives back what isn't renewed in time, and what others take away.
     pub(super) async fn sweep(&self, mut revoked: UnboundedReceiver<OwnerToken>) {
         loop {
@@ -63,12 +73,12 @@ impl Keeper {
         let owners: Vec<String> = leases.iter().map(|lease| lease.owner.to_hex()).collect();
         let ttls: Vec<i64> = leases.iter().map(|lease| milliseconds(lease.ttl.as_duration())).collect();
         let longest = leases.iter().map(|lease| lease.ttl.as_duration()).max().unwrap_or_default();
-        session.cover(self.connections.address(), longest).await;
+        session.cover(self.address(), longest).await;
         let sent = self.clock.now();
         let rows = session
             .rows(
                 "renew",
-                self.connections.address(),
+                self.address(),
                 &self.statements.renew,
                 &[
                     (&session.mark, Type::TEXT),
@@ -79,34 +89,37 @@ impl Keeper {
                 ],
             )
             .await?;
-        let row = rows.first().ok_or_else(|| error::unexpected("renew", "no row"))?;
-        if answer::column(row, 0)? {
+        if is_ours("renew", &rows)? {
             return Ok(sent);
         }
         session.give_up();
-        Err(pooler(self.connections.dialer()))
+        Err(pooler(self.address()))
     }
 
     /// Gives the server's lock back. If that can't be done, the session goes, and the lock with it.
     pub(super) async fn unlock(&self, session: &Session, key: &LockKey) {
         let (namespace, number) = (self.namespace_of(key), self.number_of(key));
-        let rows = session
-            .rows(
-                "release",
-                self.connections.address(),
-                &self.statements.release,
-                &[
-                    (&session.mark, Type::TEXT),
-                    (&namespace, Type::TEXT),
-                    (&key.as_str(), Type::TEXT),
-                    (&number, Type::INT8),
-                ],
-            )
-            .await;
-        if let Err(failure) = rows {
-            tracing::debug!(%failure, "an advisory lock can't be given back: its session ends");
-            session.give_up();
+        let name = key.as_str();
+        let parameters: [Parameter<'_>; 4] = [
+            (&session.mark, Type::TEXT),
+            (&namespace, Type::TEXT),
+            (&name, Type::TEXT),
+            (&number, Type::INT8),
+        ];
+        for _ in 0..UNLOCKS {
+            let rows = session.rows("release", self.address(), &self.statements.release, &parameters).await;
+            match rows.and_then(|rows| is_ours("release", &rows)) {
+                Ok(true) => return,
+                Ok(false) => break,
+                // All other locks hang on the session, too.
+                Err(failure) => tracing::debug!(%failure, "an advisory lock can't be given back"),
+            }
+            if !session.is_live() {
+                return;
+            }
         }
+        tracing::debug!("an advisory lock goes with its session");
+        session.give_up();
     }
 
     pub(super) fn holds(&self, lease: &LeaseHandle, session: &Session) -> bool {
@@ -127,4 +140,10 @@ impl Keeper {
             _ => false,
         }
     }
+}
+
+/// Whether the statement ran in the session that holds the locks.
+pub(super) fn is_ours(operation: &str, rows: &[Row]) -> Result<bool, BackendError> {
+    let row = rows.first().ok_or_else(|| error::unexpected(operation, "no row"))?;
+    answer::column(row, 0)
 }

@@ -136,6 +136,11 @@ impl Lane {
         self.driver.abort();
     }
 
+    /// New statements take another connection; the server isn't told yet.
+    pub(in super::super) fn set_aside(&self) {
+        self.state.retire();
+    }
+
     /// Until it can't be used any more.
     pub(in super::super) async fn retired(&self) {
         let mut over = std::pin::pin!(self.state.over.notified());

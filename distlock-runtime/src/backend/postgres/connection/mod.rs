@@ -80,6 +80,11 @@ impl Connections {
         self.migration.sql(text)
     }
 
+    /// Where the tables are.
+    pub(super) fn schema(&self) -> &str {
+        self.migration.schema()
+    }
+
     /// Runs one statement, which must be safe to repeat, in a transaction of its own.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ declare
 begin
   insert into distlock.upkeep (task, done_at) values ('locks', '-infinity') on conflict do nothing;
   perform from distlock.upkeep u
-  where u.task = 'locks' and u.done_at < v_now - interval '30 seconds' for update skip locked;
+  where u.task = 'locks' and u.done_at not between v_now - interval '30 seconds' and v_now for update skip locked;
   if not found then
     return 0;
   end if;

@@ -32,7 +32,7 @@ begin
   return s;
 end $$;
 
--- Gives places of a locked scope back.
+-- Gives places of a scope back. One that has none left is forgotten.
 create or replace function distlock.record_give_back(p_namespace text, p_scope bytea, p_keys bytea[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 begin
@@ -44,6 +44,7 @@ begin
     set places = greatest(0, t.places - (select count(*) from dropped)),
         bytes = greatest(0, t.bytes - (select coalesce(sum(d.bytes), 0) from dropped d))
     where t.namespace = p_namespace and t.scope = p_scope;
+  delete from distlock.record_scope t where t.namespace = p_namespace and t.scope = p_scope and t.places = 0;
 end $$;
 
 -- Gives back the places that have ended, some at a time.
@@ -77,7 +78,7 @@ begin
   perform distlock.record_end_places(p_namespace, p_scope, 1000);
   granted := exists (select from distlock.record_place p where p.namespace = p_namespace and p.scope = p_scope and p.key = p_key);
   if granted then return; end if;
-  select t.* into s from distlock.record_scope t where t.namespace = p_namespace and t.scope = p_scope;
+  s := distlock.record_scope_enter(p_namespace, p_scope);
   if s.places >= p_places or s.bytes >= p_bytes then
     places := s.places;
     bytes := s.bytes;
@@ -124,7 +125,7 @@ declare
 begin
   insert into distlock.upkeep (task, done_at) values ('records', '-infinity') on conflict do nothing;
   perform from distlock.upkeep u
-  where u.task = 'records' and (p_more or u.done_at < v_now - interval '30 seconds') for update skip locked;
+  where u.task = 'records' and (p_more or u.done_at not between v_now - interval '30 seconds' and v_now) for update skip locked;
   if not found then
     return 0;
   end if;

@@ -195,6 +195,7 @@ begin
 end $$;
 
 -- Settles a record whose outcome nobody knows. 1: so it is | 0: it is known, another request's, or under way | -1: there is none.
+-- A transaction that is at it isn't waited for: that may take long, and whoever else uses this connection would wait too.
 create or replace function distlock.record_resolve(
   p_namespace text, p_key bytea, p_state text, p_retain bigint, p_result bytea, p_version integer, p_fingerprint bytea
 ) returns integer language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
@@ -203,7 +204,11 @@ declare
   r distlock.record;
   v_now timestamptz;
 begin
-  select t.* into r from distlock.record t where t.namespace = p_namespace and t.key = p_key for update;
+  begin
+    select t.* into r from distlock.record t where t.namespace = p_namespace and t.key = p_key for update nowait;
+  exception when lock_not_available then
+    return 0;
+  end;
   v_now := clock_timestamp();
   if r.key is null or r.kept_until <= v_now then return -1; end if;
   if r.state not in ('i', 'u') or (r.state = 'i' and r.lease_until > v_now)

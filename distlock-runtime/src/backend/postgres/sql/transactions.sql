@@ -3,7 +3,8 @@
 
 -- 'n' and the fence (8 bytes): it is new, and ours until the transaction ends. 'b': another transaction has it. Else the state (i, c, t,
 -- u), the fingerprint's version (4 bytes), the fingerprint (32) and the result.
--- Until it is settled the record says that nobody knows the outcome: a transaction that commits without settling ran something.
+-- Until it is settled the record says that nobody knows the outcome: a transaction that commits without settling ran something. The
+-- time at which its transaction began stands in lease_until, by which that one knows it again.
 create or replace function distlock.tx_claim(
   p_namespace text, p_key bytea, p_owner text, p_version bigint, p_fingerprint bytea, p_wait bigint, p_retain bigint,
   p_scope bytea, p_note text
@@ -27,7 +28,8 @@ begin
     if p_wait = 0 then return 'b'::bytea; end if;
     v_before := current_setting('lock_timeout');
     begin
-      perform set_config('lock_timeout', p_wait || 'ms', true);
+      -- The most that the server takes: some weeks.
+      perform set_config('lock_timeout', least(p_wait, 2147483647) || 'ms', true);
       perform pg_advisory_xact_lock(v_turn);
       perform set_config('lock_timeout', v_before, true);
     exception when lock_not_available then
@@ -39,16 +41,18 @@ begin
   select t.* into r from distlock.record t where t.namespace = p_namespace and t.key = p_key;
   v_now := clock_timestamp();
   if r.kept_until > v_now then
-    -- Asked again by the same claim.
-    if r.state = 'u' and r.owner = p_owner then return 'n'::bytea || int8send(r.fence); end if;
+    if r.state = 'u' and r.lease_until = transaction_timestamp() then
+      -- Asked again by the same claim, or by another one of this transaction.
+      return case when r.owner = p_owner then 'n'::bytea || int8send(r.fence) else 'b'::bytea end;
+    end if;
     return distlock.tx_shown(r);
   end if;
   v_until := v_now + p_retain * interval '1 millisecond';
   insert into distlock.record as t
     (namespace, key, state, owner, fence, fingerprint_version, fingerprint, taken_over, lease_until, kept_until, sweep_at, retain,
      scope, note)
-    values (p_namespace, p_key, 'u', p_owner, nextval('distlock.token'), p_version, p_fingerprint, false, v_now, v_until,
-      v_until, p_retain, nullif(p_scope, ''), p_note)
+    values (p_namespace, p_key, 'u', p_owner, nextval('distlock.token'), p_version, p_fingerprint, false, transaction_timestamp(),
+      v_until, v_until, p_retain, nullif(p_scope, ''), p_note)
     on conflict (namespace, key) do update set
       state = excluded.state, owner = excluded.owner, fence = excluded.fence, fingerprint_version = excluded.fingerprint_version,
       fingerprint = excluded.fingerprint, taken_over = excluded.taken_over, lease_until = excluded.lease_until,
@@ -73,7 +77,9 @@ declare
   r distlock.record;
 begin
   select t.* into r from distlock.record t where t.namespace = p_namespace and t.key = p_key for update;
-  if r.key is null or r.owner <> p_owner or r.fence <> p_fence then return 'n'::bytea; end if;
+  if r.key is null or r.owner <> p_owner or r.fence <> p_fence or r.lease_until <> transaction_timestamp() then
+    return 'n'::bytea;
+  end if;
   if r.state <> 'u' then
     return case when r.state::text = p_state and r.result = p_result then 'y'::bytea else 'n'::bytea end;
   end if;

@@ -1,2 +1,2 @@
 -- Says that all of the above is there: the last statement.
-insert into distlock.migration (version, oldest) values (1, 1) on conflict do nothing;
+insert into distlock.migration (version, oldest) values (2, 1) on conflict do nothing;

@@ -7,11 +7,16 @@ use crate::backend::{BackendError, BackendErrorKind, Warning};
 /// Older servers lack functions that the migration uses.
 const OLDEST: i32 = 110_000;
 
+/// In milliseconds: functions wait for others for up to 5 s, and say then for whom.
+const SHORTEST_TIMEOUT: i64 = 5_000;
+
 /// One row of what every role may read.
 const LOOK: &str = "select current_setting('server_version_num')::int4, current_setting('server_encoding'), \
     current_setting('synchronous_commit'), current_setting('fsync'), pg_is_in_recovery(), \
     current_setting('transaction_read_only'), current_setting('default_transaction_isolation'), \
     current_setting('synchronous_standby_names'), \
+    (select s.setting::int8 from pg_catalog.pg_settings s where s.name = 'statement_timeout'), \
+    (select s.setting::int8 from pg_catalog.pg_settings s where s.name = 'idle_session_timeout'), \
     (select count(*) from pg_stat_replication where application_name <> 'pg_basebackup')";
 
 pub(super) async fn settings(connections: &Connections) -> Result<Vec<Warning>, BackendError> {
@@ -33,7 +38,9 @@ pub(super) async fn settings(connections: &Connections) -> Result<Vec<Warning>, 
         read_only: answer::column(row, 5)?,
         isolation: answer::column(row, 6)?,
         synchronous_standbys: answer::column(row, 7)?,
-        standbys: answer::column(row, 8)?,
+        statement_timeout: answer::column(row, 8)?,
+        idle_session_timeout: answer::column(row, 9)?,
+        standbys: answer::column(row, 10)?,
     }))
 }
 
@@ -46,6 +53,9 @@ struct Settings<'a> {
     read_only: &'a str,
     isolation: &'a str,
     synchronous_standbys: &'a str,
+    /// In milliseconds; zero is none. Servers before 14 have no other one for idle sessions.
+    statement_timeout: i64,
+    idle_session_timeout: Option<i64>,
     standbys: i64,
 }
 
@@ -83,6 +93,18 @@ fn warnings(found: &Settings<'_>) -> Vec<Warning> {
         let text = "the standbys get the writes later (synchronous_standby_names is empty): after a failover the last grants may be missing";
         warn("ASYNC_STANDBY", false, text.to_owned());
     }
+    if (1..SHORTEST_TIMEOUT).contains(&found.statement_timeout) {
+        let text = format!(
+            "statement_timeout is {} ms: a statement that waits for another one is ended before its turn; alter role … set \
+             statement_timeout = 0",
+            found.statement_timeout
+        );
+        warn("TIMEOUT", false, text);
+    }
+    if found.idle_session_timeout.is_some_and(|timeout| timeout > 0) {
+        let text = "idle_session_timeout ends the connection that waiters are told over; alter role … set idle_session_timeout = 0";
+        warn("TIMEOUT", false, text.to_owned());
+    }
     if found.encoding != "UTF8" {
         let text = format!(
             "the database's encoding is {}: lock names that it can't hold are refused",
@@ -106,6 +128,8 @@ mod tests {
         read_only: "off",
         isolation: "read committed",
         synchronous_standbys: "",
+        statement_timeout: 0,
+        idle_session_timeout: Some(0),
         standbys: 0,
     };
 
@@ -121,6 +145,8 @@ mod tests {
             (Settings { fsync: "off", ..GOOD }, "DURABILITY", true),
             (Settings { standbys: 1, ..GOOD }, "ASYNC_STANDBY", false),
             (Settings { encoding: "LATIN1", ..GOOD }, "ENCODING", false),
+            (Settings { statement_timeout: 200, ..GOOD }, "TIMEOUT", false),
+            (Settings { idle_session_timeout: Some(60_000), ..GOOD }, "TIMEOUT", false),
         ] {
             let warnings = warnings(&found);
             assert_eq!(warnings.len(), 1, "{code}");
@@ -128,5 +154,7 @@ mod tests {
         }
         let kept = Settings { standbys: 1, synchronous_standbys: "*", ..GOOD };
         assert!(warnings(&kept).is_empty());
+        let old = Settings { statement_timeout: 60_000, idle_session_timeout: None, ..GOOD };
+        assert!(warnings(&old).is_empty());
     }
 }

@@ -95,9 +95,9 @@ impl TransactionClaim {
     /// Claims the key for the rest of the transaction, or gives the response that is there.
     ///
     /// # Errors
-    /// `IN_FLIGHT`, `KEY_REUSED`, `OUTCOME_UNKNOWN`, `RESULT_NOT_RETAINED`, `RECORD_UNREADABLE`, `CONFIG` for settings that can't be: nothing
-    /// was claimed, the transaction is still good. After any other the transaction has failed: roll it back. The client's error is
-    /// the [source](std::error::Error::source).
+    /// `IN_FLIGHT`, `KEY_REUSED`, `OUTCOME_UNKNOWN`, `RESULT_NOT_RETAINED`, `RECORD_UNREADABLE`, and `CONFIG` for a key, a schema or a
+    /// retention that can't be: nothing was claimed, the transaction is still good. Every other one, also `CONFIG`, has the client's error
+    /// as its [source](std::error::Error::source): the transaction has failed, roll it back.
     ///
     /// # Cancel safety
     /// Dropped, it may have claimed: roll back.

@@ -102,7 +102,8 @@ impl OpenClaim {
     ///
     /// # Errors
     /// `SUPERSEDED` if this isn't the transaction that the claim was made in, or a savepoint before it was rolled back to: roll back.
-    /// After any other the transaction has failed. `RECORD_UNREADABLE` if the response can't be packed.
+    /// `RECORD_UNREADABLE` if the response can't be packed: nothing was sent. An error with a [source](std::error::Error::source) of the
+    /// client's has failed the transaction.
     ///
     /// # Cancel safety
     /// Dropped, it may have been kept: roll back, or commit and look.
@@ -254,7 +255,7 @@ pub(super) fn answer(
         b'b' | b'i' => {
             return Err(open
                 .error(ErrorKind::InFlight)
-                .detail("another transaction executes under this key")
+                .detail("another claim of this key is open, in this transaction or in another one")
                 .remedy("ask again, in a transaction of its own"));
         }
         _ => {}

@@ -34,8 +34,7 @@ impl Keeper {
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = self.changed.notified() => continue,
-                owner = revoked.recv() => {
-                    let Some(owner) = owner else { return };
+                Some(owner) = revoked.recv() => {
                     let key = self.table().key_of(owner);
                     if let Some(key) = key {
                         tracing::debug!(%key, "a lock is taken away by force");

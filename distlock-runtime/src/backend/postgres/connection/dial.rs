@@ -72,11 +72,10 @@ impl Dialer {
     /// beginning with the one that answered last; one that is silent leaves time for the others.
     pub(in super::super) async fn dial(&self, listener: Option<Listener>) -> Result<Arc<Lane>, BackendError> {
         let (first, count) = (self.first.load(Ordering::Relaxed), self.hosts.len());
-        let start = self.clock.now();
+        let (start, mut left) = (self.clock.now(), self.limit);
         let mut refusals = Vec::new();
         for asked in 0..count {
             let place = (first + asked) % count;
-            let left = self.limit.saturating_sub(self.clock.now().since(start));
             let others = u32::try_from(count - asked).unwrap_or(u32::MAX);
             match self.in_time(&self.hosts[place], left / others, listener.clone()).await {
                 Ok(lane) => {
@@ -85,6 +84,7 @@ impl Dialer {
                 }
                 Err(refusal) => refusals.push(refusal),
             }
+            left = self.limit.saturating_sub(self.clock.now().since(start));
         }
         Err(together(refusals))
     }

@@ -1,8 +1,8 @@
 -- The schema, and what all rooms of it share. "distlock." stands for the schema: another one is put in its place.
 --
--- Every function has a search_path of its own, so that what others make in the schemas that a role looks through isn't called. But for
--- those in an application's transaction and those of sessions' locks they have a lock_timeout: a statement that its client has given up
--- goes on waiting, and each takes a connection.
+-- Every function has a search_path of its own, so that what others make in the schemas that a role looks through isn't called. Those that
+-- wait for others have a lock_timeout, but for those in an application's transaction: a statement that its client has given up goes on
+-- waiting, and each takes a connection.
 
 do $$
 begin

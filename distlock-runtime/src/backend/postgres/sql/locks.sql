@@ -1,5 +1,5 @@
--- Locks. Every function takes the key's own lock first, so that there is one at a time for each key, and reads the clock after that.
--- Each is safe to repeat with the same owner.
+-- Locks. Every function but renew takes the key's own lock first, so that there is one at a time for each key, and reads the clock
+-- after that. Each is safe to repeat with the same owner.
 
 -- Whether one more hold of this weight, or of this party, has room beside those that there are.
 create or replace function distlock.fits(

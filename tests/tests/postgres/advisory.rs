@@ -283,7 +283,7 @@ async fn fault_a_release_that_is_refused_once_costs_no_other_lock() {
     let given_back = one.mutex(&bad).ttl(ms(60_000)).lock().await.unwrap();
     refuse_releases(&corner, 1).await;
     given_back.release().await.unwrap();
-    rival.mutex(&bad).wait(LIMIT).lock().await.unwrap();
+    rival.mutex(&bad).wait(LIMIT).lock().await.unwrap().release().await.unwrap();
     assert_eq!(rival.mutex(&good).try_lock().await.unwrap_err().kind(), ErrorKind::Busy);
     held.check().unwrap();
     held.release().await.unwrap();

@@ -99,10 +99,8 @@ async fn a_session_that_sees_the_past_is_refused() {
 #[tokio::test]
 async fn timeouts_that_end_what_is_needed_are_told_at_start() {
     let corner = Corner::new();
-    let url = format!(
-        "{}&options=-c%20statement_timeout=2000%20-c%20idle_session_timeout=60000",
-        corner.url()
-    );
+    let url =
+        format!("{}&options=-c%20statement_timeout=2000%20-c%20idle_session_timeout=60000", corner.url());
     for (url, told) in [(url, 2), (corner.url(), 0)] {
         let warnings = backend(&url, "asked").check().await.unwrap();
         assert_eq!(warnings.iter().filter(|warning| warning.code == "TIMEOUT").count(), told, "{warnings:?}");

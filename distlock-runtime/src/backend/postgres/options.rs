@@ -310,10 +310,10 @@ mod tests {
 
     #[test]
     fn schemas_are_checked() {
-        for good in ["distlock", "_a1", "public", &"s".repeat(63)] {
+        for good in ["distlock", "_a1", "public", &"s".repeat(55)] {
             assert!(PostgresOptions::new("h").schema(good).checked_schema().is_ok(), "{good}");
         }
-        for bad in ["", "1a", "A", "a-b", "a.b", "a\"b", "pg_temp", "é", &"s".repeat(64)] {
+        for bad in ["", "1a", "A", "a-b", "a.b", "a\"b", "pg_temp", "é", &"s".repeat(56)] {
             let error = PostgresOptions::new("h").schema(bad).checked_schema().unwrap_err();
             assert_eq!(error.kind(), BackendErrorKind::Config, "{bad}");
         }

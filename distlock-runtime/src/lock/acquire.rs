@@ -102,7 +102,7 @@ async fn inner(
     // A loop of acquires that never has to wait must still let other tasks of its worker run.
     tokio::task::coop::consume_budget().await;
     let engine = &shared.engine;
-    let checked = options.check()?.within(engine.backend().longest_ttl());
+    let mut checked = options.check()?.within(engine.backend().longest_ttl());
     let scope = Scope::current();
     let patience = budget.attempt(started, Duration::MAX);
     if let Some(hold) = scope.find_settled(engine, key, patience).await
@@ -112,10 +112,9 @@ async fn inner(
     }
     // Without a hold nothing was waited for until here, and a look at the clock is a thirtieth of a hand-off.
     let mut now = if scope.holds_nothing() { started } else { engine.clock().now() };
-    let ask = checked.ask();
     loop {
         let patient = (!budget.is_single()).then(|| engine.patient(budget.left(now)));
-        let place = engine.enter(key, ask, patient);
+        let place = engine.enter(key, checked.ask(), patient);
         let driver = match place.map_err(|refused| refused_error(engine, key, &refused))? {
             Place::Drive(driver) => driver,
             Place::Wait(waiting) => {
@@ -138,8 +137,13 @@ async fn inner(
                 }
             }
         };
-        if let Some(guard) = drive(engine, driver, budget, now, &checked, &mut noting).await? {
-            return Ok((guard, "granted"));
+        match drive(engine, driver, budget, now, &checked, &mut noting).await {
+            Ok(Some(guard)) => return Ok((guard, "granted")),
+            Ok(None) => {}
+            // Refused because it is too long, by a store that learned only now how long a lease may be.
+            Err(error)
+                if error.kind() == ErrorKind::Config && checked.cut(engine.backend().longest_ttl()) => {}
+            Err(error) => return Err(error),
         }
         now = engine.clock().now();
     }

@@ -45,6 +45,13 @@ impl Checked {
         Self { ttl: longest.map_or(self.ttl, |longest| self.ttl.min(longest)), ..self }
     }
 
+    /// The same when the store has learned what it can promise. False if that is no less than was asked for.
+    pub(super) fn cut(&mut self, longest: Option<Ttl>) -> bool {
+        let before = self.ttl;
+        *self = self.within(longest);
+        self.ttl < before
+    }
+
     /// What is asked of the queues.
     pub(super) fn ask(&self) -> Ask {
         let Self { ttl, options } = *self;

@@ -1,8 +1,12 @@
 //! What is lost on the way: no node is made twice, forgotten, or taken for another's.
 
-use std::time::Duration;
+use std::{task::Poll, time::Duration};
 
-use distlock_runtime::backend::{Attempt, Backend as _, Released, Renewal};
+use distlock::ErrorKind;
+use distlock_runtime::{
+    LockKey,
+    backend::{AcquireRequest, Attempt, Backend as _, Mode, Released, Renewal},
+};
 use distlock_tests::{
     arena::stale_release,
     contend::{Contender as _, Held as _},
@@ -13,7 +17,7 @@ use distlock_tests::{
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 use super::{
-    LIMIT, backend, fresh, manager, ms, naive, places, raw, request,
+    LIMIT, backend, fresh, manager, ms, naive, now, places, raw, request,
     wire::{CREATE, DELETE, Wire},
 };
 
@@ -118,18 +122,86 @@ async fn fault_a_node_of_an_earlier_session_is_never_taken_for_ours() {
     until("the grant", LIMIT, granted).await.unwrap();
 }
 
+/// A release that keeps the lock taken was applied, and nobody saw the answer: its repeat says so, and the process that keeps the lock
+/// still gives it free in time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeated_release_that_keeps_the_lock_knows_of_the_first() {
+    let server = shared_zookeeper().unwrap();
+    let (backend, eyes) = (backend(server, SESSION), raw(server).await);
+    let key = fresh("kept");
+    let held = request(&key, ms(5_000));
+    assert!(matches!(backend.try_acquire(&held).await.unwrap(), Attempt::Granted(_)));
+    sent_and_dropped(backend.release(&held.lease(), Some(ms(2_000)))).await;
+    until("the kept node", LIMIT, async || is_kept(&places(&eyes, &key).await).then_some(())).await.unwrap();
+    assert_eq!(backend.release(&held.lease(), Some(ms(2_000))).await.unwrap(), Released::Confirmed);
+    assert_eq!(backend.release(&held.lease(), Some(ms(2_000))).await.unwrap(), Released::NotHeld);
+    let gone = async || places(&eyes, &key).await.is_empty().then_some(());
+    until("the kept node to go though nobody asks for the lock", LIMIT, gone).await.unwrap();
+}
+
+/// The same of a hold that was converted, without an answer, before it was released.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_converted_hold_is_kept_though_the_answer_was_missed() {
+    let server = shared_zookeeper().unwrap();
+    let (backend, eyes) = (backend(server, SESSION), raw(server).await);
+    let key = fresh("kept");
+    let held = AcquireRequest { mode: Mode::Write, ..request(&key, ms(5_000)) };
+    assert!(matches!(backend.try_acquire(&held).await.unwrap(), Attempt::Granted(_)));
+    sent_and_dropped(backend.convert(&held.lease(), Mode::Read)).await;
+    let reads =
+        async || places(&eyes, &key).await[..].iter().any(|name| name.starts_with("r-")).then_some(());
+    until("the conversion", LIMIT, reads).await.unwrap();
+    assert_eq!(backend.release(&held.lease(), Some(ms(60_000))).await.unwrap(), Released::Confirmed);
+    let left = async || is_kept(&places(&eyes, &key).await).then_some(());
+    until("what is kept", LIMIT, left).await.expect("the lock is free at once");
+}
+
+fn is_kept(places: &[String]) -> bool {
+    matches!(places, [only] if only.starts_with("kept-"))
+}
+
+/// A call whose request is on its way, and whose answer nobody will see.
+async fn sent_and_dropped<T: std::fmt::Debug>(call: impl Future<Output = T>) {
+    let mut call = std::pin::pin!(call);
+    let first = std::future::poll_fn(|task| Poll::Ready(call.as_mut().poll(task))).await;
+    assert!(first.is_pending(), "{first:?}");
+}
+
+/// What another program keeps in a node is no semaphore's limit, and isn't written over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_semaphore_leaves_what_others_keep_in_its_node() {
+    let server = shared_zookeeper().unwrap();
+    let (locks, eyes) = (manager(server, SESSION).await, raw(server).await);
+    let name = fresh("theirs");
+    let theirs = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    eyes.create(&format!("/{name}"), b"host=10.0.0.7", &theirs).await.unwrap();
+    let key = LockKey::raw(&name).unwrap();
+    let error = locks.semaphore(key.clone(), 3).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::KeyConflict, "{error}");
+    assert_eq!(
+        locks.semaphore(key.clone(), 3).try_acquire().await.unwrap_err().kind(),
+        ErrorKind::KeyConflict
+    );
+    let (data, stat) = eyes.get_data(&format!("/{name}")).await.unwrap();
+    assert_eq!((&data[..], stat.version, stat.num_children), (&b"host=10.0.0.7"[..], 0, 0));
+    // A mutex writes nothing there.
+    locks.mutex(key).lock().await.unwrap().release().await.unwrap();
+    assert_eq!(eyes.get_data(&format!("/{name}")).await.unwrap().1.version, 0);
+}
+
 /// An attempt and its cancel come at the same moment, as those of a task that was overtaken and of one that gave up: whichever is
 /// first, no node stays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_cancel_beside_its_attempt_leaves_no_node() {
     let backend = backend(shared_zookeeper().unwrap(), SESSION);
     let key = fresh("beside");
-    for round in 0..200 {
+    for round in 0..300 {
         let attempt = request(&key, ms(5_000));
         let (asks, asked) = (backend.clone(), attempt.clone());
         let asking = tokio::spawn(async move { asks.try_acquire(&asked).await });
         // The cancel of what was never begun has nothing to do.
-        for _ in 0..round % 20 {
+        let begun = now();
+        while begun.elapsed() < Duration::from_micros(5 * (round % 60)) {
             std::hint::spin_loop();
         }
         backend.cancel(&attempt).await.unwrap();

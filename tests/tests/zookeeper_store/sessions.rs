@@ -3,6 +3,13 @@
 use std::time::Duration;
 
 use distlock::{ErrorKind, LockManager};
+use distlock_runtime::{
+    Clock, Ttl,
+    backend::{
+        Backend as _, Warning,
+        zookeeper::{ZooKeeperBackend, ZooKeeperOptions},
+    },
+};
 use distlock_tests::{
     arena::{Duel, regained},
     contend::Contender as _,
@@ -12,7 +19,7 @@ use distlock_tests::{
     wait::until,
 };
 
-use super::{LIMIT, fresh, manager, ms, naive, now, options, places, raw, wire::Wire};
+use super::{LIMIT, backend, fresh, manager, ms, naive, now, options, places, raw, wire::Wire};
 
 /// The session is cut off for as long as its holds can last: its holder has stopped before a rival comes in, learns of it, and works again
 /// with a new session. The control passes over what its session tells.
@@ -181,4 +188,87 @@ async fn leases_are_cut_to_what_the_session_carries() {
     let locks = LockManager::connect(&url).await.unwrap();
     let guard = locks.mutex(fresh("cut")).ttl(Duration::from_secs(300)).lock().await.unwrap();
     assert!(guard.remaining() <= ms(6_000) && guard.remaining() > ms(4_000), "{:?}", guard.remaining());
+}
+
+/// A session that others end takes all of its locks along while their leases still run: holders learn of it then, and not at their next
+/// renewals.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_session_that_others_end_is_told_at_once() {
+    let server = shared_zookeeper().unwrap();
+    let wire = Wire::to(server).await;
+    let (locks, rival) = (manager(wire.address(), ms(120_000)).await, manager(server, ms(20_000)).await);
+    let key = fresh("ended");
+    // Renewed after half a minute.
+    let guard = locks.mutex(&key).lock().await.unwrap();
+    wire.end_session();
+    rival.mutex(&key).wait(LIMIT).lock().await.unwrap().release().await.unwrap();
+    let told = tokio::time::timeout(ms(10_000), guard.lost()).await;
+    assert_eq!(told.expect("it wasn't told").kind(), ErrorKind::Lost);
+    // Also when the next session is had: nothing of the old one is taken for a hold.
+    drop(rival);
+    let again = locks.mutex(&key).wait(LIMIT).lock().await.unwrap();
+    assert!(again.fencing_token() > guard.fencing_token());
+}
+
+/// Between two sessions leases are cut to what the last one carried, not to what was asked for: else whoever begins to acquire then is
+/// refused, as if the settings were wrong.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_leases_are_cut_between_two_sessions_too() {
+    let wire = Wire::to(shared_zookeeper().unwrap()).await;
+    wire.grant_at_most(4_000);
+    let backend = backend(wire.address(), ms(20_000));
+    backend.ping().await.unwrap();
+    assert_eq!(backend.longest_ttl(), Some(Ttl::new(ms(3_000)).unwrap()));
+    wire.end_session();
+    wire.cut();
+    let ended = async || backend.ping().await.err()?.to_string().contains("gives a session").then_some(());
+    until("the end of the session", LIMIT, ended).await.unwrap();
+    assert_eq!(backend.longest_ttl(), Some(Ttl::new(ms(3_000)).unwrap()));
+}
+
+/// The servers' bound is known only when the first session is there: who comes before has its lease cut then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_lock_of_a_lazy_manager_is_cut_too() {
+    let wire = Wire::to(shared_zookeeper().unwrap()).await;
+    wire.grant_at_most(4_000);
+    let url = format!("zookeeper://{}?session_timeout=20s", wire.address());
+    let locks = LockManager::builder().ttl(ms(15_000)).connect_lazily(&url).unwrap();
+    let guard = locks.mutex(fresh("lazy")).lock().await.unwrap();
+    assert!(guard.remaining() <= ms(3_000), "{:?}", guard.remaining());
+}
+
+/// A server that grants shorter sessions than the others cuts those that move to it, and no client is told: so nothing longer is promised
+/// from the start, and the difference is told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_leases_fit_the_server_that_grants_least() {
+    let server = shared_zookeeper().unwrap();
+    let (long, short) = (Wire::to(server).await, Wire::to(server).await);
+    short.grant_at_most(8_000);
+    let places = [long.address(), short.address()].map(|place| (place.ip().to_string(), place.port()));
+    let options = ZooKeeperOptions::new(places).session_timeout(ms(40_000));
+    let backend = ZooKeeperBackend::open(&options, Clock::System).unwrap();
+    let warnings = backend.check().await.unwrap();
+    let told = |warning: &Warning| warning.text.contains(&short.address().to_string());
+    assert!(warnings.iter().any(told), "{warnings:?}");
+    let locks = LockManager::builder().ttl(ms(30_000)).backend(backend).await.unwrap();
+    let rival = manager(server, ms(20_000)).await;
+    let key = fresh("moved");
+    let guard = locks.mutex(&key).lock().await.unwrap();
+    long.cut();
+    let renewed = async || guard.extend(ms(6_000)).await.is_ok().then_some(());
+    until("a renewal over the other server", LIMIT, renewed).await.unwrap();
+    short.cut();
+    let _next = rival.mutex(&key).wait(LIMIT).lock().await.unwrap();
+    assert!(!guard.is_valid(), "two hold it, the first for {:?} more", guard.remaining());
+}
+
+/// Too short for a leader that is cut off: that is told at start.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_of_less_than_four_default_ticks_are_told() {
+    let server = shared_zookeeper().unwrap();
+    for (session, expected) in [(ms(7_900), 1), (ms(8_000), 0)] {
+        let warnings = backend(server, session).check().await.unwrap();
+        let told = warnings.iter().filter(|warning| warning.text.contains("four ticks")).count();
+        assert_eq!(told, expected, "{session:?}: {warnings:?}");
+    }
 }

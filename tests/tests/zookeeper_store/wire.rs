@@ -25,6 +25,7 @@ pub(crate) const CREATE: i32 = 15;
 pub(crate) const DELETE: i32 = 2;
 pub(crate) const MULTI: i32 = 14;
 pub(crate) const SYNC: i32 = 9;
+const CLOSE: i32 = -11;
 /// What the server tells unasked.
 const NOTIFICATION: i32 = -1;
 
@@ -46,6 +47,10 @@ struct State {
     hold_request: AtomicI32,
     held_up: Arc<HeldUp>,
     notifications: AtomicUsize,
+    /// The longest session that is asked for, in milliseconds, if it isn't zero: as a server has it that grants no more.
+    longest: AtomicI32,
+    /// Somebody ends the session.
+    ending: Notify,
     open: watch::Sender<bool>,
     awaited: Mutex<Vec<i32>>,
 }
@@ -110,6 +115,16 @@ impl Wire {
         self.state.held_up.clone()
     }
 
+    /// From the next connection on no session is granted more than so many milliseconds, as by a server of that maximum.
+    pub(crate) fn grant_at_most(&self, millis: i32) {
+        self.state.longest.store(millis, SeqCst);
+    }
+
+    /// Ends the session of the connection that stands, as an operator may.
+    pub(crate) fn end_session(&self) {
+        self.state.ending.notify_one();
+    }
+
     /// How often something was lost.
     pub(crate) fn lost(&self) -> usize {
         self.state.lost.load(SeqCst)
@@ -153,13 +168,32 @@ async fn send(to: &mut OwnedWriteHalf, frame: &[u8]) -> Option<()> {
     to.write_all(&[&length.to_be_bytes(), frame].concat()).await.ok()
 }
 
+/// The timeout that a greeting asks for stands behind the version and the last change seen.
+fn shorten(greeting: &mut [u8], longest: i32) {
+    const PLACE: usize = 12;
+    if longest > 0 && number(greeting, PLACE) > longest {
+        greeting[PLACE..PLACE + 4].copy_from_slice(&longest.to_be_bytes());
+    }
+}
+
 fn number(frame: &[u8], place: usize) -> i32 {
     frame.get(place..place + 4).map_or(0, |bytes| i32::from_be_bytes(bytes.try_into().unwrap()))
 }
 
 async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, state: &State) {
     let mut greeting = true;
-    while let Some(frame) = frame(&mut from).await {
+    loop {
+        let frame = tokio::select! {
+            frame = frame(&mut from) => frame,
+            () = state.ending.notified() => {
+                let _ = send(&mut to, &[i32::MAX.to_be_bytes(), CLOSE.to_be_bytes()].concat()).await;
+                return;
+            }
+        };
+        let Some(mut frame) = frame else { return };
+        if greeting {
+            shorten(&mut frame, state.longest.load(SeqCst));
+        }
         let (xid, operation) = (number(&frame, 0), number(&frame, 4));
         if !std::mem::take(&mut greeting) && operation != 0 {
             if state.lose_request.compare_exchange(operation, 0, SeqCst, SeqCst).is_ok() {

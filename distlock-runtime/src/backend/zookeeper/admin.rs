@@ -1,12 +1,15 @@
 //! Looking at locks, and taking them.
 
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
 use zookeeper_client::{Error, MultiReadResult};
 
 use super::line::{Line, used};
 use super::names::{Names, Note};
 use super::nodes::line;
 use super::session::Session;
-use super::{Core, error};
+use super::{Core, bounds, error};
 use crate::backend::{BackendError, BackendErrorKind, HolderState, Kind, LockState, Mode, Warning};
 use crate::key::LockKey;
 
@@ -145,11 +148,12 @@ impl Core {
     }
 
     /// What the servers granted against what was asked for, and whether they take us for who we are.
-    pub(super) async fn check(&self) -> Result<Vec<Warning>, BackendError> {
+    pub(super) async fn check(self: &Arc<Self>, lane: &Handle) -> Result<Vec<Warning>, BackendError> {
         let session = self.session().await?;
         self.check_user(&session).await?;
-        let (asked, granted) = (self.options.asked_timeout(), session.timeout);
-        let mut warnings = Vec::new();
+        let mut warnings: Vec<_> = self.ask_each(&session, lane).await.into_iter().collect();
+        let (asked, granted) = (self.options.asked_timeout(), session.timeout());
+        warnings.extend(bounds::short(granted));
         if granted * 10 < asked * 9 {
             warnings.push(Warning::new(
                 "SESSION_TIMEOUT",

@@ -38,7 +38,10 @@ impl Core {
     }
 
     async fn renew_chunk(&self, leases: &[LeaseHandle]) -> Vec<Renewal> {
-        // What isn't in the table is nobody's, whatever the servers say.
+        // What isn't in the table is nobody's, whatever the servers say: after the end of a session all are told so at once.
+        if !leases.iter().any(|lease| self.table().holds(lease)) {
+            return leases.iter().map(|_| Renewal::Gone).collect();
+        }
         let session = match self.session().await {
             Ok(session) => session,
             Err(error) => return leases.iter().map(|lease| self.unreachable(lease, &error)).collect(),
@@ -139,8 +142,7 @@ impl Core {
 
     /// The servers can't be asked; what this process never had, or lost, is gone all the same.
     fn unreachable(&self, lease: &LeaseHandle, error: &BackendError) -> Renewal {
-        let table = self.table();
-        match table.get(lease.owner).is_some_and(|entry| table.renewable(lease, entry.session).is_some()) {
+        match self.table().holds(lease) {
             true => Renewal::Unknown(error.clone()),
             false => Renewal::Gone,
         }
@@ -156,7 +158,7 @@ impl Core {
             return Ok(Released::NotHeld);
         };
         let gone = match keep {
-            Some(keep) => self.keep(session, &node, keep).await?,
+            Some(keep) => self.keep_either(lease.owner, session, &node, keep).await?,
             None => self.delete(session, &node.path()).await?,
         };
         let gone = self.delete_other(lease.owner, session).await?.unwrap_or(gone);

@@ -6,23 +6,38 @@ use zookeeper_client::{CreateMode, Error, MultiWriteError};
 
 use super::holding::Gone;
 use super::names::{Note, Place};
+use super::nodes::TRIES;
 use super::session::Session;
 use super::table::Node;
 use super::{Core, error};
 use crate::backend::BackendError;
+use crate::token::OwnerToken;
 
 impl Core {
-    /// Puts a node that is nobody's in the place of a hold, in one step.
-    pub(super) async fn keep(
+    /// Keeps a hold, which may be another node by now: a conversion was sent whose answer nobody saw.
+    pub(super) async fn keep_either(
         &self,
+        owner: OwnerToken,
         made_in: i64,
         node: &Node,
         length: Duration,
     ) -> Result<Gone, BackendError> {
+        let gone = self.keep(made_in, node, length).await?;
+        let other = self.table().nodes(owner).and_then(|(_, other)| other);
+        let place = other.as_deref().and_then(|path| Place::read(path.rsplit('/').next()?));
+        match place {
+            Some(place) if gone == Gone::Before => {
+                self.keep(made_in, &Node { place, ..node.clone() }, length).await
+            }
+            _ => Ok(gone),
+        }
+    }
+
+    /// Puts a node that is nobody's in the place of a hold, in one step.
+    async fn keep(&self, made_in: i64, node: &Node, length: Duration) -> Result<Gone, BackendError> {
         let kept = format!("{}/{}", node.lock, node.place.as_kept().name);
         let note = Note { length, token: 0, label: self.label.clone() }.written();
-        let mut sent = false;
-        loop {
+        for _ in 0..TRIES {
             let Some(session) = self.same_session(made_in).await? else { return Ok(Gone::WithItsSession) };
             let failed = |failed: Error| error::of("keep", &failed);
             let mut both = session.client.new_multi_writer();
@@ -30,21 +45,26 @@ impl Core {
             both.add_create(&kept, &note, &CreateMode::Persistent.with_acls(self.acls)).map_err(failed)?;
             let answer = both.commit().await;
             match answer {
-                Ok(_) => break,
-                // A look at what the first try left says whether it was applied.
+                Ok(_) => return Ok(self.kept(kept, length)),
+                // An earlier try, or an earlier call, may have been applied: what it left has a name that is nobody else's.
                 Err(MultiWriteError::OperationFailed { index: 0, source: Error::NoNode }) => {
-                    if sent && self.note(&session, &kept).await?.is_some() {
-                        break;
-                    }
-                    return Ok(Gone::Before);
+                    return match self.note(&session, &kept).await? {
+                        Some(_) => Ok(self.kept(kept, length)),
+                        None => Ok(Gone::Before),
+                    };
                 }
                 Err(MultiWriteError::OperationFailed { source, .. }) => return Err(failed(source)),
-                Err(MultiWriteError::RequestFailed { source }) if error::is_open(&source) => sent = true,
+                Err(MultiWriteError::RequestFailed { source }) if error::is_open(&source) => {}
                 Err(MultiWriteError::RequestFailed { source }) => return Err(failed(source)),
             }
         }
-        self.with_table(|table| table.keep(kept, self.clock.now() + length));
-        Ok(Gone::Now)
+        Err(BackendError::unknown("ZooKeeper gives no answer that could be read (keep)"))
+    }
+
+    /// This process removes it in time.
+    fn kept(&self, path: String, length: Duration) -> Gone {
+        self.with_table(|table| table.keep(path, self.clock.now() + length));
+        Gone::Now
     }
 
     /// Removes what is kept in front of a node and is over by the servers' time: whoever kept it may be gone. True if something went.

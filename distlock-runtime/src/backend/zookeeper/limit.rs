@@ -5,7 +5,7 @@ use zookeeper_client::{CreateMode, Error, MultiWriteError, MultiWriteResult};
 use super::call::Ask;
 use super::line::{Limit, Line};
 use super::names::{Note, Place, prefix};
-use super::nodes::line;
+use super::nodes::{line, unreadable};
 use super::session::Session;
 use super::table::Node;
 use super::{Core, error};
@@ -58,9 +58,7 @@ impl Core {
                         ));
                     };
                     let name = path.rsplit('/').next().unwrap_or_default();
-                    let place = Place::read(name).ok_or_else(|| {
-                        BackendError::unknown(format!("ZooKeeper made a node of an unexpected name: {name}"))
-                    })?;
+                    let place = Place::read(name).ok_or_else(unreadable)?;
                     let stat = self.stat(session, &path).await?;
                     let node = self.placed(request, lock, place, &stat)?;
                     let (data, _) = data.await.map_err(|lost| failed(lost).with_open_outcome())?;
@@ -103,7 +101,14 @@ impl Core {
         let names = session.client.list_children(lock);
         sync.await.map_err(failed)?;
         match data.await {
-            Ok((data, stat)) => Ok(Some((stat.version, line(names.await)?.within(Limit::read(&data))))),
+            Ok((data, stat)) => {
+                let limit = Limit::read(&data);
+                // Somebody else's data is no limit, and isn't written over.
+                if !data.is_empty() && limit.permits.is_none() {
+                    return Err(BackendError::key_in_use());
+                }
+                Ok(Some((stat.version, line(names.await)?.within(limit))))
+            }
             Err(Error::NoNode) => Ok(None),
             Err(lost) => Err(failed(lost)),
         }

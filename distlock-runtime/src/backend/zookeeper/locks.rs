@@ -8,6 +8,7 @@ use zookeeper_client::Error;
 
 use super::call::Ask;
 use super::line::{Line, Verdict};
+use super::nodes::TRIES;
 use super::session::Session;
 use super::table::{Known, Node, cancelled};
 use super::{Core, error};
@@ -214,18 +215,20 @@ impl Core {
         node: &Node,
     ) -> Result<(), BackendError> {
         let path = node.path();
-        loop {
+        for _ in 0..TRIES {
             let Some(live) = self.same_session(session.id).await? else { return Ok(()) };
             // Handed over before a later call can look.
             let deleted =
                 self.with_table(|table| table.withdraw(request).map(|()| live.client.delete(&path, None)))?;
             match deleted.await {
-                Ok(()) | Err(Error::NoNode) => break,
+                Ok(()) | Err(Error::NoNode) => {
+                    return self.with_table(|table| table.nothing_left(request));
+                }
                 Err(failed) if error::is_open(&failed) => {}
                 Err(failed) => return Err(error::of("delete", &failed).with_open_outcome()),
             }
         }
-        self.with_table(|table| table.nothing_left(request))
+        Err(BackendError::unknown("ZooKeeper gives no answer that could be read (delete)"))
     }
 
     /// Who is in the way: the first of those that hold.

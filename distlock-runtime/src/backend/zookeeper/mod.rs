@@ -7,6 +7,7 @@
 //! | `call` | which of several calls for the same acquisition decides |
 //! | `table` | what this process holds and waits for, and until when |
 //! | `session` | the session, on a thread of the store's own |
+//! | `bounds` | what the servers grant |
 //! | `locks`, `nodes`, `waiting`, `holding` | the operations |
 //! | `limit`, `owned`, `convert`, `together` | what semaphores, explicit owners, read/write locks and several locks need besides |
 //! | `kept` | what stays taken after its release |
@@ -14,6 +15,7 @@
 //! | `admin` | looking at locks, and taking them |
 
 mod admin;
+mod bounds;
 mod call;
 mod convert;
 mod error;
@@ -35,6 +37,7 @@ mod url;
 mod waiting;
 
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -75,8 +78,14 @@ struct Core {
     acls: Acls<'static>,
     link: watch::Sender<Link>,
     table: Mutex<Table>,
+    /// What the last session was granted, in milliseconds; 0 before the first.
+    granted: AtomicU64,
+    /// The least that a server is known to grant, in the same unit.
+    bound: Arc<AtomicU64>,
     /// Something lapses sooner than was planned.
     alarm: Notify,
+    /// A session has ended, and all leases with it.
+    ended: Notify,
 }
 
 impl ZooKeeperBackend {
@@ -98,7 +107,10 @@ impl ZooKeeperBackend {
             options: options.clone(),
             link: watch::Sender::new(Link::Opening),
             table: Mutex::default(),
+            granted: AtomicU64::new(0),
+            bound: Arc::new(AtomicU64::new(u64::MAX)),
             alarm: Notify::new(),
+            ended: Notify::new(),
         };
         Ok(Arc::new(Self { core: Arc::new(core), lane: OnceLock::new() }))
     }
@@ -130,6 +142,7 @@ impl Core {
     /// Everything that a session had is gone.
     fn session_ended(&self, session: i64) {
         self.with_table(|table| table.session_ended(session));
+        self.ended.notify_one();
     }
 
     /// Changes the table, and wakes the reaper if something lapses sooner now.
@@ -229,9 +242,14 @@ impl Backend for ZooKeeperBackend {
     }
 
     async fn check(&self) -> Result<Vec<Warning>, BackendError> {
-        self.core()?.0.check().await
+        let (core, lane) = self.core()?;
+        core.check(&lane.handle).await
     }
 
     /// Nothing: sessions live on a thread of the store's own, from its first use on.
     async fn serve(&self) {}
+
+    async fn alarmed(&self) {
+        self.core.ended.notified().await;
+    }
 }

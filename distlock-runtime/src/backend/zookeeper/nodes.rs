@@ -12,8 +12,8 @@ use super::{Core, holding::Gone};
 use crate::backend::{Applied, BackendError, BackendErrorKind};
 use crate::clock::Moment;
 
-/// How often the node of a lock is made again under a creation: it goes by itself when it has been empty for a while.
-const TRIES: usize = 8;
+/// How often something is tried again: the node of a lock goes by itself when it has been empty for a while, and answers may be lost.
+pub(super) const TRIES: usize = 8;
 
 impl Core {
     /// Who stands at a lock, by a look that nothing written before it escapes: the leader has seen it too, and our session there.
@@ -52,7 +52,7 @@ impl Core {
             match made.await {
                 Ok((stat, sequence)) => {
                     let name = format!("{prefix}{sequence}");
-                    let place = Place::read(&name).ok_or_else(|| unreadable(&name))?;
+                    let place = Place::read(&name).ok_or_else(unreadable)?;
                     let node = self.placed(request, lock, place, &stat)?;
                     match line(names.await) {
                         Ok(line) => return Ok((node, line)),
@@ -140,7 +140,7 @@ impl Core {
     /// Deletes a node of a session, and tries again over lost connections until that is confirmed or the session has ended.
     pub(super) async fn delete(&self, session: i64, path: &str) -> Result<Gone, BackendError> {
         let mut sent = false;
-        loop {
+        for _ in 0..TRIES {
             let Some(live) = self.same_session(session).await? else { return Ok(Gone::WithItsSession) };
             match live.client.delete(path, None).await {
                 Ok(()) => return Ok(Gone::Now),
@@ -150,6 +150,7 @@ impl Core {
                 Err(failed) => return Err(error::of("delete", &failed)),
             }
         }
+        Err(BackendError::unknown("ZooKeeper gives no answer that could be read (delete)"))
     }
 
     /// The stat of a node that was just made in one step with others: the answer to that has none.
@@ -205,6 +206,7 @@ pub(super) fn line(names: Result<Vec<String>, Error>) -> Result<Line, BackendErr
     }
 }
 
-fn unreadable(name: &str) -> BackendError {
-    BackendError::unknown(format!("ZooKeeper made a node of an unexpected name: {name}"))
+/// The name itself would be proof of ownership.
+pub(super) fn unreadable() -> BackendError {
+    BackendError::unknown("ZooKeeper made a node of an unexpected name")
 }

@@ -153,6 +153,11 @@ impl ZooKeeperOptions {
     ///
     /// **A lock of a process that died is free after this time**, whatever its own ttl. A lease can't be promised for longer than 3/4
     /// of what the servers grant: locks that ask for more get that.
+    ///
+    /// Give it at least four of the servers' ticks (8 s with the default tick): a holder on the side of a leader that is cut off stops
+    /// in time only then. And all servers need the same bounds (`minSessionTimeout`, `maxSessionTimeout`): a session that moves to
+    /// another server is cut to that one's, and the client isn't told. A manager asks each server at start, and promises no more
+    /// than the least; lower a bound only while the services are stopped.
     #[must_use]
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = Some(timeout);

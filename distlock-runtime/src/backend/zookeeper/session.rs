@@ -1,5 +1,6 @@
 //! The session: it belongs to the store's own thread, so that it outlives every runtime of the application's.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -28,7 +29,9 @@ pub(super) struct Session {
     /// Names it for ever: what it made carries this number.
     pub(super) id: i64,
     /// What the servers granted.
-    pub(super) timeout: Duration,
+    granted: Duration,
+    /// The least that one of them is known to grant, in milliseconds.
+    bound: Arc<AtomicU64>,
 }
 
 /// What there is by now.
@@ -49,14 +52,19 @@ pub(super) struct Lane {
 }
 
 impl Session {
-    fn new(client: Client) -> Self {
-        Self { id: client.session_id().0, timeout: client.session_timeout(), client }
+    fn new(client: Client, bound: &Arc<AtomicU64>) -> Self {
+        Self { id: client.session_id().0, granted: client.session_timeout(), bound: bound.clone(), client }
+    }
+
+    /// For how long the servers keep it, whichever of them it moves to, as far as is known.
+    pub(super) fn timeout(&self) -> Duration {
+        self.granted.min(Duration::from_millis(self.bound.load(Ordering::Relaxed)))
     }
 
     /// The longest lease that can be promised. The servers count the timeout from the last sign of life that has reached their
     /// leader: of the last quarter, more than half goes into the pause between two pings, the rest into their way.
     pub(super) fn longest(&self) -> Duration {
-        self.timeout * 3 / 4
+        self.timeout() * 3 / 4
     }
 
     pub(super) fn check_ttl(&self, ttl: Ttl) -> Result<(), BackendError> {
@@ -67,7 +75,7 @@ impl Session {
             "a lease of {} ms can't be promised: the ZooKeeper servers grant sessions of {} ms, and 3/4 of that is the most; ask \
              for a longer session_timeout, raise the servers' maxSessionTimeout, or use a shorter ttl",
             ttl.as_millis(),
-            self.timeout.as_millis()
+            self.timeout().as_millis()
         )))
     }
 
@@ -134,8 +142,9 @@ async fn keep(core: &Arc<Core>) {
             Ok(client) => {
                 pause = *PAUSE.start();
                 let mut states = client.state_watcher();
-                let session = Arc::new(Session::new(client));
-                tracing::debug!(session = session.id, timeout = ?session.timeout, "a ZooKeeper session was opened");
+                let session = Arc::new(Session::new(client, &core.bound));
+                tracing::debug!(session = session.id, timeout = ?session.granted, "a ZooKeeper session was opened");
+                core.granted.store(millis(session.granted), Ordering::Relaxed);
                 core.link.send_replace(Link::Live(session.clone()));
                 let id = session.id;
                 let mut state = session.client.state();
@@ -160,7 +169,7 @@ async fn keep(core: &Arc<Core>) {
     }
 }
 
-async fn open(options: &ZooKeeperOptions) -> Result<Client, BackendError> {
+pub(super) async fn open(options: &ZooKeeperOptions) -> Result<Client, BackendError> {
     let mut connector = Client::connector()
         .with_session_timeout(options.asked_timeout())
         .with_connection_timeout(options.patience())
@@ -240,13 +249,17 @@ impl Core {
         }
     }
 
-    /// The length of the session by now.
+    /// The length of the session, or of the last one: the next will most likely be the same.
     pub(super) fn granted_timeout(&self) -> Option<Duration> {
-        match &*self.link.borrow() {
-            Link::Live(session) => Some(session.timeout),
-            _ => None,
+        match self.granted.load(Ordering::Relaxed) {
+            0 => None,
+            millis => Some(Duration::from_millis(millis.min(self.bound.load(Ordering::Relaxed)))),
         }
     }
+}
+
+pub(super) fn millis(length: Duration) -> u64 {
+    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn away(text: &str) -> BackendError {

@@ -335,6 +335,11 @@ impl Table {
         entry.node.clone().filter(|_| holds)
     }
 
+    /// Whether this process has it, as far as is known here.
+    pub(super) fn holds(&self, lease: &LeaseHandle) -> bool {
+        self.get(lease.owner).is_some_and(|entry| self.renewable(lease, entry.session).is_some())
+    }
+
     /// A renewal found the node. False if the lease lapsed meanwhile.
     pub(super) fn renewed(&mut self, owner: OwnerToken, ttl: Duration, now: Moment) -> bool {
         match self.entries.get(&owner) {

@@ -161,17 +161,16 @@ impl Core {
             };
             let first = line.position(&node.place.name) == Some(0);
             if !first && in_the_way.is_none() {
-                let blocked = self.blocked(session, &node.lock, &line).await?;
-                in_the_way = Some((index, blocked, line.conflicts(Mode::Exclusive, None)));
+                in_the_way = Some((index, node, line));
             }
         }
-        if let Some((index, blocked, conflict)) = in_the_way {
+        if let Some((index, node, line)) = in_the_way {
             self.undo_all(session, requests).await?;
-            return if conflict {
-                Err(BackendError::key_in_use())
-            } else {
-                Ok(AttemptAll::Busy { index, blocked })
-            };
+            if line.conflicts(Mode::Exclusive, None) {
+                return Err(BackendError::key_in_use());
+            }
+            let blocked = self.blocked(session, &node.lock, &line).await?;
+            return Ok(AttemptAll::Busy { index, blocked });
         }
         let now = self.clock.now();
         let grants = requests.iter().zip(nodes).map(|(request, node)| {

@@ -78,6 +78,16 @@ fn log_of(server: &RedisServer) -> PathBuf {
 async fn power_loss(url: &str, servers: &[RedisServer]) -> Verdict {
     let flushed = RefCell::new(Vec::new());
     let lengths = async || {
+        // While the disk is busy the server holds back what it writes, the last release among it.
+        for server in servers {
+            let written = async || {
+                let mut info = redis::cmd("INFO");
+                let mut admin = server.admin().await.unwrap();
+                let info: String = info.arg("persistence").query_async(&mut admin).await.unwrap();
+                info.contains("aof_buffer_length:0").then_some(())
+            };
+            wait::until("all to be written so far", LIMIT, written).await.unwrap();
+        }
         let length = |server| fs::metadata(log_of(server)).unwrap().len();
         flushed.replace(servers.iter().map(length).collect());
     };

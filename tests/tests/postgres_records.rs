@@ -331,7 +331,7 @@ async fn procs_after_a_kill_nothing_runs_again_unless_it_was_chosen() {
         let locks = shop.manager().await;
         let layer = IdempotencyLayer::builder(&locks)
             .anonymous()
-            .lease(Duration::from_millis(600))
+            .lease(Duration::from_secs(6))
             .after_crash(policy)
             .build()
             .unwrap();
@@ -436,7 +436,7 @@ async fn procs_the_layer_and_a_transaction_go_together() {
     let locks = shop.manager().await;
     let layer = IdempotencyLayer::builder(&locks)
         .anonymous()
-        .lease(Duration::from_millis(600))
+        .lease(Duration::from_secs(6))
         .after_crash(CrashPolicy::Takeover)
         .build()
         .unwrap();

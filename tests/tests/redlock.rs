@@ -11,8 +11,8 @@ use distlock_tests::{
 };
 
 const SECOND: Duration = Duration::from_secs(1);
-/// How long an attempt waits for each node.
-const BUDGET: Duration = Duration::from_millis(50);
+/// How long an attempt waits for each node: for the nodes that do answer, on a machine with other work.
+const BUDGET: Duration = Duration::from_millis(300);
 
 async fn manager(nodes: &RedlockNodes, parameters: &str) -> LockManager {
     LockManager::connect(&nodes.url(parameters)).await.unwrap()
@@ -38,26 +38,26 @@ async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_a_paused_minority_costs_its_budget_and_a_majority_is_no_quorum() {
     let nodes = RedlockNodes::start(5);
-    let locks = manager(&nodes, "").await;
+    let locks = manager(&nodes, &format!("node_timeout={}ms", BUDGET.as_millis())).await;
     drop(locks.mutex("warm").lock().await.unwrap());
     nodes.nodes()[..2].iter().for_each(|node| node.pause().unwrap());
-    // The budget, and 50 ms more. A machine with other work may be slow, so it is the quickest of some.
+    // The budget, and as much again. A machine with other work may be slow, so it is the quickest of some.
     let mut took = Vec::new();
     let mut guards = Vec::new();
-    for _ in 0..9 {
+    for _ in 0..5 {
         let start = Clock::System.now();
         guards.push(locks.mutex(format!("order:{}", guards.len())).lock().await.unwrap());
         took.push(Clock::System.now() - start);
     }
     println!("with two of five paused: {took:?}");
     let quickest = *took.iter().min().unwrap();
-    assert!(quickest >= Duration::from_millis(45) && quickest <= 2 * BUDGET, "{took:?}");
+    assert!(quickest >= BUDGET.mul_f64(0.9) && quickest <= 2 * BUDGET, "{took:?}");
     assert!(guards.iter().all(|guard| guard.is_valid()));
     let guard = guards.swap_remove(1);
     drop(guards);
     nodes.nodes()[2].pause().unwrap();
     took.clear();
-    for _ in 0..9 {
+    for _ in 0..5 {
         let start = Clock::System.now();
         let error = locks.mutex("failed").try_lock().await.unwrap_err();
         took.push(Clock::System.now() - start);
@@ -80,15 +80,15 @@ async fn fault_a_paused_minority_costs_its_budget_and_a_majority_is_no_quorum() 
 async fn a_minority_may_forget_the_lock() {
     let nodes = RedlockNodes::start(3);
     let (one, two) = (manager(&nodes, "node_timeout=1s").await, manager(&nodes, "node_timeout=1s").await);
-    let guard = one.mutex("order:1").ttl(SECOND).lock().await.unwrap();
+    let guard = one.mutex("order:1").ttl(3 * SECOND).lock().await.unwrap();
     assert_eq!(holding(&nodes, "order:1").await, 3);
     redis::cmd("FLUSHALL").exec_async(&mut nodes.nodes()[1].admin().await.unwrap()).await.unwrap();
     assert_eq!(two.mutex("order:1").try_lock().await.unwrap_err().kind(), ErrorKind::Busy);
     assert_eq!(holding(&nodes, "order:1").await, 2, "what the loser got is given back");
     // Several renewals later it is still held.
-    let start = Clock::System.now();
-    until("two ttls have passed", async || (Clock::System.now() - start) > 2 * SECOND).await;
-    guard.check().unwrap();
+    for _ in 0..3 {
+        wait::renewal(10 * SECOND, || guard.remaining()).await.unwrap();
+    }
     redis::cmd("FLUSHALL").exec_async(&mut nodes.nodes()[0].admin().await.unwrap()).await.unwrap();
     assert_eq!(tokio::time::timeout(10 * SECOND, guard.lost()).await.unwrap().kind(), ErrorKind::Lost);
 }
@@ -97,8 +97,8 @@ async fn a_minority_may_forget_the_lock() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_a_failed_extension_releases_nothing() {
     let nodes = RedlockNodes::start(3);
-    let locks = manager(&nodes, "").await;
-    let ttl = 12 * SECOND;
+    let locks = manager(&nodes, "node_timeout=1s").await;
+    let ttl = 40 * SECOND;
     let guard = locks.mutex("order:1").ttl(ttl).lock().await.unwrap();
     nodes.nodes()[..2].iter().for_each(|node| node.pause().unwrap());
     let error = guard.extend(ttl).await.unwrap_err();

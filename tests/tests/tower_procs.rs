@@ -16,7 +16,8 @@ use http::StatusCode;
 
 use tower_support::{LIMIT, Reply, Runs, Store, ask, keyed};
 
-const LEASE: Duration = Duration::from_millis(600);
+/// Of those who are killed: others wait for so long.
+const LEASE: Duration = Duration::from_millis(1_500);
 
 /// Starts an executor and waits until its handler runs.
 async fn executor(store: &Store, policy: &str, key: &str) -> (Worker, u64) {
@@ -63,7 +64,7 @@ async fn survivors(store: &Store, policy: impl Into<AfterCrash>) -> (Router, Run
     let locks = store.manager().await;
     let runs = Runs::open();
     let layer =
-        IdempotencyLayer::builder(&locks).anonymous().lease(LEASE).after_crash(policy).build().unwrap();
+        IdempotencyLayer::builder(&locks).anonymous().lease(4 * LEASE).after_crash(policy).build().unwrap();
     (Router::new().route("/", post(run)).with_state(runs.clone()).layer(layer), runs)
 }
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use distlock::{LockManager, backend::Clock};
+use distlock::{ErrorKind, LockManager, backend::Clock};
 use distlock_tests::server::RedlockNodes;
 use redis::aio::MultiplexedConnection;
 
@@ -57,7 +57,10 @@ pub(crate) async fn grants(count: u64) -> Figures {
         let token = guard.fencing_token().get();
         assert!(token > last, "grant {grant}: {token} after {last}");
         last = token;
-        guard.release().await.unwrap();
+        // On a machine with other work a node may answer too late; then the background goes on with it.
+        if let Err(error) = guard.release().await {
+            assert!(matches!(error.kind(), ErrorKind::Quorum | ErrorKind::Connection), "{error}");
+        }
         naive.draw().await;
         if (grant + 1) % 1000 == 0 {
             println!(

@@ -19,7 +19,8 @@ use crate::layer;
 use crate::shop::{GrpcServer, OrdersClient, Raw, Receipt, Shop, keyed, order, raw};
 use crate::tower_support::{LIMIT, Store};
 
-const LEASE: Duration = Duration::from_millis(600);
+/// Of those who are killed: others wait for so long.
+const LEASE: Duration = Duration::from_millis(1_500);
 
 /// Unary, and a stream whose first message has arrived when its executor is struck.
 const METHODS: [&str; 2] = ["Place", "Watch"];
@@ -93,7 +94,7 @@ async fn answer(mut client: OrdersClient, method: &str, begun: tokio::sync::ones
 
 async fn survivor(store: &Store, policy: impl Into<AfterCrash>) -> (GrpcServer, Shop) {
     let shop = Shop::new();
-    let settings = layer(&store.manager().await).lease(LEASE).after_crash(policy);
+    let settings = layer(&store.manager().await).lease(4 * LEASE).after_crash(policy);
     (GrpcServer::start(settings.build().unwrap(), &shop).await, shop)
 }
 

@@ -77,9 +77,9 @@ async fn procs_definite_holds_in_files_never_overlap() {
 
 #[tokio::test]
 async fn procs_a_blind_release_overlaps_in_the_same_storm() {
-    let mut rounds = 0..5;
+    let mut rounds = 0..12;
     loop {
-        rounds.next().expect("no overlap in five storms");
+        rounds.next().expect("no overlap in twelve storms");
         if !storm("blind-release", 2).await.0.overlaps.is_empty() {
             break;
         }

@@ -64,20 +64,32 @@ async fn fault_five_thousand_tokens_grow_over_expiry_release_and_restart() {
                 last = token;
                 done.fetch_add(1, SeqCst);
             }
+            (key, last)
         });
     }
+    let mut lasts = Vec::new();
     // Two restarts in the middle.
     for share in [3, 2] {
         while done.load(SeqCst) < GRANTS / share {
+            if let Some(ended) = tasks.try_join_next() {
+                lasts.push(ended.unwrap());
+            }
             tokio::time::sleep(ms(5)).await;
         }
         let server = server.clone();
         tokio::task::spawn_blocking(move || server.restart().unwrap()).await.unwrap();
     }
-    while let Some(task) = tasks.join_next().await {
-        task.unwrap();
-    }
+    lasts.extend(tasks.join_all().await);
     assert_eq!(done.load(SeqCst), GRANTS);
+    // Numbers in names begin anew once the lock's node has gone.
+    let (eyes, (key, last)) = (raw(server.address()).await, lasts.swap_remove(0));
+    let lock = format!("/distlock/{key}");
+    let gone = async || eyes.check_stat(&lock).await.unwrap().is_none().then_some(());
+    until("the empty node to go", LIMIT, gone).await.unwrap();
+    let Attempt::Granted(grant) = clients[0].try_acquire(&request(&key, ms(5_000))).await.unwrap() else {
+        panic!("nobody has it")
+    };
+    assert!(grant.token.get() > last, "{last}, then {}", grant.token);
 }
 
 /// The control: the number in the name of a sequential node begins anew with the node above it, which goes when it is empty.

@@ -35,7 +35,10 @@ pub(super) fn attach(kind: &Kind) -> anyhow::Result<Place> {
         None => read(&folder).context("where are the servers?"),
         Some(free) => {
             drop(free);
-            start(kind, &folder, runner)
+            start(kind, &folder, runner).inspect_err(|_| {
+                // The error has the log; nobody else would tidy up.
+                let _ = fs::remove_dir_all(&folder);
+            })
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Places in the line, and what becomes of those that vanish.
 
+use std::{future::poll_fn, task::Poll};
+
 use distlock_runtime::{
     LockKey,
     backend::{AcquireRequest, Attempt, Backend as _, Released, Renewal},
@@ -106,10 +108,17 @@ async fn a_hold_that_cannot_be_taken_away_is_in_no_others_way() {
     let one = Client::at(&cluster.url_as("locks", "s3cret"), "one");
     let stubborn = request(&LockKey::raw("jobs").unwrap(), 3_000);
     one.granted(&stubborn).await;
+    // Whose outcome nobody saw: it can never be undone, and stands on no lease that is known.
+    let open = request(&LockKey::raw("elsewhere").unwrap(), 3_000);
+    let mut attempt = one.try_acquire(&open);
+    let polled = poll_fn(|context| Poll::Ready(attempt.as_mut().poll(context))).await;
+    assert!(polled.is_pending());
+    drop(attempt);
+    // They come after it.
     for n in 0..8 {
-        one.granted(&request(&key(&format!("k{n}")), 3_000)).await;
+        one.granted(&request(&key(&format!("k{n}")), 12_000)).await;
     }
-    let kept = request(&key("kept"), 3_000);
+    let kept = request(&key("kept"), 12_000);
     one.granted(&kept).await;
     let prefix = etcd_client::RoleRevokePermissionOptions::new().with_prefix();
     root.role_revoke_permission("locks", "jobs/", Some(prefix)).await.unwrap();

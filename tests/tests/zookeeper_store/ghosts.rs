@@ -17,7 +17,7 @@ use distlock_tests::{
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 use super::{
-    LIMIT, backend, fresh, manager, ms, naive, now, places, raw, request,
+    LIMIT, backend, fresh, manager, ms, naive, places, raw, request,
     wire::{CREATE, DELETE, Wire},
 };
 
@@ -187,30 +187,6 @@ async fn a_semaphore_leaves_what_others_keep_in_its_node() {
     // A mutex writes nothing there.
     locks.mutex(key).lock().await.unwrap().release().await.unwrap();
     assert_eq!(eyes.get_data(&format!("/{name}")).await.unwrap().1.version, 0);
-}
-
-/// An attempt and its cancel come at the same moment, as those of a task that was overtaken and of one that gave up: whichever is
-/// first, no node stays.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_cancel_beside_its_attempt_leaves_no_node() {
-    let backend = backend(shared_zookeeper().unwrap(), SESSION);
-    let key = fresh("beside");
-    for round in 0..300 {
-        let attempt = request(&key, ms(5_000));
-        let (asks, asked) = (backend.clone(), attempt.clone());
-        let asking = tokio::spawn(async move { asks.try_acquire(&asked).await });
-        // The cancel of what was never begun has nothing to do.
-        let begun = now();
-        while begun.elapsed() < Duration::from_micros(5 * (round % 60)) {
-            std::hint::spin_loop();
-        }
-        backend.cancel(&attempt).await.unwrap();
-        // Its answer may be anything: it came before, or too late.
-        drop(asking.await.unwrap());
-        backend.cancel(&attempt).await.unwrap();
-        let state = backend.inspect(&attempt.key).await.unwrap();
-        assert!(state.holder.is_none() && state.waiters == 0, "round {round}: {state:?}");
-    }
 }
 
 /// What an earlier hold does late is no harm to a later one of the same session. The control deletes by path.

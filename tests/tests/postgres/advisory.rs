@@ -203,6 +203,7 @@ async fn fault_a_session_that_is_no_longer_ours_is_given_up() {
     let locks = LockManager::connect(&url(&corner)).await.unwrap();
     let guard = locks.mutex(&key).ttl(ms(1_500)).lock().await.unwrap();
     let admin = corner.admin().await;
+    let session = server_of(&corner, &key).await;
     // As if a pooler had given it to somebody else: what is asked of its mark is answered with another one from now on.
     let schema = &corner.schema;
     admin
@@ -216,16 +217,8 @@ async fn fault_a_session_that_is_no_longer_ours_is_given_up() {
     let refused = locks.mutex("another").try_lock().await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Config, "{refused}");
     until("the old session to end", LIMIT, async || {
-        let count: i64 = admin
-            .query_one(
-                "select count(*) from pg_locks where locktype = 'advisory' and objsubid = 1 and pid = any(\
-                 select pid from pg_stat_activity where query like '%distlock_session%' || $1)",
-                &[&corner.schema],
-            )
-            .await
-            .unwrap()
-            .get(0);
-        (count == 0).then_some(())
+        let sql = "select count(*) from pg_stat_activity where pid = $1";
+        (admin.query_one(sql, &[&session]).await.unwrap().get::<_, i64>(0) == 0).then_some(())
     })
     .await
     .unwrap();

@@ -3,15 +3,21 @@
 use std::{
     env,
     ffi::OsStr,
-    io,
+    fs, io,
     path::PathBuf,
     process::{Child, Command, Stdio},
     sync::{LazyLock, OnceLock, mpsc},
     thread,
+    time::Duration,
 };
 
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::wait;
+
+/// How long a process may take to stop: a thread that waits for the disk goes on until it has it.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// A program on the `PATH`.
 ///
@@ -81,13 +87,29 @@ pub(crate) fn spawn(command: Command) -> io::Result<Child> {
     outcome.recv().expect("the spawner answers every order")
 }
 
-/// Sends `signal` to one process.
+/// Sends `signal` to one process. One that is stopped has stopped when this returns: on a busy machine a thread may run on for a while,
+/// and do just what the test wants to prevent.
 ///
 /// # Errors
-/// When there is no such process.
+/// When there is no such process, or it doesn't stop within 10 s.
 pub(crate) fn signal(pid: u32, signal: Signal) -> anyhow::Result<()> {
     let target = i32::try_from(pid).ok().and_then(Pid::from_raw).context("not a pid")?;
-    kill_process(target, signal).with_context(|| format!("signal {signal:?} to process {pid}"))
+    kill_process(target, signal).with_context(|| format!("signal {signal:?} to process {pid}"))?;
+    if signal == Signal::STOP {
+        wait::until_blocking("a process to stop", STOP_LIMIT, || has_stopped(pid).then_some(()))?;
+    }
+    Ok(())
+}
+
+/// Whether none of its threads runs any more. Where nobody can tell (there is no `/proc`) it is taken for granted.
+fn has_stopped(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let states = threads.filter_map(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).ok()?;
+        // Behind the name, which may hold blanks and brackets.
+        stat.rsplit_once(')')?.1.split_whitespace().next()?.chars().next()
+    });
+    states.into_iter().all(|state| matches!(state, 'T' | 't' | 'Z' | 'X'))
 }
 
 /// SIGKILL, then waits until the process is gone. Also ends a process that is stopped.
@@ -99,7 +121,6 @@ pub(crate) fn kill_and_wait(child: &mut Child) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn a_missing_program_names_its_package() {
@@ -121,5 +142,16 @@ mod tests {
         let status =
             crate::wait::until_blocking("cat's end", Duration::from_secs(10), || child.try_wait().unwrap());
         assert!(status.unwrap().success());
+    }
+
+    #[test]
+    fn a_process_that_is_stopped_has_stopped() {
+        let mut command = mortal_command("sh");
+        command.args(["-c", "while :; do :; done"]);
+        let mut child = spawn(command).unwrap();
+        assert!(!has_stopped(child.id()));
+        signal(child.id(), Signal::STOP).unwrap();
+        assert!(has_stopped(child.id()));
+        kill_and_wait(&mut child).unwrap();
     }
 }

@@ -45,6 +45,7 @@ async fn fault_five_thousand_tokens_grow_over_expiry_release_and_restart() {
                         Ok(Attempt::Granted(grant)) => {
                             if !lapses {
                                 while client.release(&asked.lease(), None).await.is_err() {
+                                    assert!(!deadline.is_past(), "no release of {key} any more");
                                     tokio::time::sleep(ms(20)).await;
                                 }
                             }
@@ -53,6 +54,7 @@ async fn fault_five_thousand_tokens_grow_over_expiry_release_and_restart() {
                         Ok(_) => {}
                         Err(_) => {
                             while client.cancel(&asked).await.is_err() {
+                                assert!(!deadline.is_past(), "no cancel of {key} any more");
                                 tokio::time::sleep(ms(20)).await;
                             }
                         }

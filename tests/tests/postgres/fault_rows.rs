@@ -242,3 +242,16 @@ async fn fault_a_renewal_under_way_leaves_nothing_behind_a_release() {
     releasing.await.unwrap().unwrap();
     assert!(store.inspect(&key).await.unwrap().holder.is_none(), "nobody holds it, and it stands");
 }
+
+/// Where messages come from there is silence, half-way through subscribing, and no end of the connection: it is tried again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_subscription_that_meets_silence_is_tried_again() {
+    let corner = Corner::new();
+    let wire = Wire::until_asked(corner.server.port(), Some("listen \"distlock_")).await;
+    let locks = LockManager::connect(&format!("{}&listen={}", corner.url(), wire.address())).await.unwrap();
+    until("the silence", LIMIT, async || wire.is_cut().then_some(())).await.unwrap();
+    let before = wire.connections();
+    until("another attempt", LIMIT, async || (wire.connections() > before).then_some(())).await.unwrap();
+    wire.heal();
+    locks.mutex("k").lock().await.unwrap().release().await.unwrap();
+}

@@ -14,30 +14,57 @@ pub(crate) struct Wire {
     address: SocketAddr,
     cut: watch::Sender<bool>,
     notifications: Arc<AtomicUsize>,
+    connections: Arc<AtomicUsize>,
 }
 
 impl Wire {
     pub(crate) async fn to(port: u16) -> Self {
+        Self::until_asked(port, None).await
+    }
+
+    /// Cuts itself when a client says this.
+    pub(crate) async fn until_asked(port: u16, last: Option<&'static str>) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (cut, is_cut) = watch::channel(false);
         let notifications = Arc::<AtomicUsize>::default();
-        let counter = notifications.clone();
+        let connections = Arc::<AtomicUsize>::default();
+        let (counter, accepted, cutter) = (notifications.clone(), connections.clone(), cut.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let (is_cut, counter) = (is_cut.clone(), counter.clone());
+                accepted.fetch_add(1, SeqCst);
+                let (is_cut, counter, cutter) = (is_cut.clone(), counter.clone(), cutter.clone());
                 tokio::spawn(async move {
                     let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await else { return };
                     let ((from_client, to_client), (from_server, to_server)) =
                         (client.into_split(), server.into_split());
                     tokio::join!(
-                        hand_on(from_client, to_server, is_cut.clone(), |_| {}),
+                        hand_on(from_client, to_server, is_cut.clone(), move |said| {
+                            let ends =
+                                |last: &str| said.windows(last.len()).any(|part| part == last.as_bytes());
+                            if last.is_some_and(ends) {
+                                cutter.send_replace(true);
+                            }
+                        }),
                         hand_on(from_server, to_client, is_cut, counted(counter))
                     );
                 });
             }
         });
-        Self { address, cut, notifications }
+        Self { address, cut, notifications, connections }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn is_cut(&self) -> bool {
+        *self.cut.borrow()
+    }
+
+    /// How many connections were opened.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(SeqCst)
     }
 
     pub(crate) fn url(&self) -> String {

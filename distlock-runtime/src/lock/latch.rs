@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::Shared;
-use super::acquire::shut_down;
 use super::budget::{Budget, SINGLE_TRY};
+use super::refusals::shut_down;
 use crate::backend::{BackendError, LatchSpec, LatchStore};
 use crate::clock::within;
 use crate::error::{ErrorKind, LockError};

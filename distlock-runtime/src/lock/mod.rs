@@ -13,6 +13,7 @@ mod multi;
 mod mutex;
 mod noting;
 mod options;
+mod refusals;
 mod run;
 mod rw;
 mod scope;

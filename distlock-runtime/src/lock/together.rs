@@ -1,10 +1,9 @@
 //! Several locks for one user: in one step where that can be, else in order.
 
-use super::acquire::{
-    acquire_within, busy, named, refused_error, shut_down, told_failed, told_granted, too_late,
-};
+use super::acquire::{acquire_within, named, told_failed, told_granted};
 use super::budget::Budget;
 use super::options::Options;
+use super::refusals::{busy, refused_error, shut_down, too_late};
 use super::{Guard, Scope, Shared};
 use crate::backend::{Attempt, AttemptAll, BackendError, Blocked};
 use crate::clock::{Moment, within};

@@ -5,10 +5,10 @@ use std::time::Duration;
 use etcd_client::{GetOptions, KeyValue, Txn, TxnOp};
 
 use super::EtcdBackend;
+use super::claims::same;
 use super::error::Failure;
 use super::names::end_of;
 use super::record::{Entry, Seen, Stage};
-use super::records::same;
 use crate::backend::{
     Fingerprint, Purged, RecordFilter, RecordInfo, RecordKey, RecordScope, RecordStatus, Resolved, Settlement,
 };

@@ -10,13 +10,14 @@
 //! | `leases` | leases that many names share |
 //! | `table`, `agenda` | what this process has in the store, and until when |
 //! | `calls`, `locks`, `holds`, `shares`, `admin` | the operations |
-//! | `record`, `records`, `inventory`, `quota` | idempotency records |
+//! | `record`, `records`, `claims`, `inventory`, `quota` | idempotency records |
 //! | `compare` | what a transaction of the user's own compares |
 //! | `watch` | who is woken by which change |
 
 mod admin;
 mod agenda;
 mod calls;
+mod claims;
 mod compare;
 mod connection;
 mod entry;

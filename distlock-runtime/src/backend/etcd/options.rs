@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::url;
 use crate::backend::BackendError;
-use crate::backend::settings::{Names, config};
+use crate::backend::settings::{Names, certificate_setters, config, name_setters};
 
 /// The members of an etcd cluster, as clients reach them.
 ///
@@ -92,34 +92,7 @@ impl EtcdOptions {
         self
     }
 
-    /// What all names start with: 1 to 32 of `A-Z a-z 0-9 _ . -`. Managers that share locks share the namespace.
-    #[must_use]
-    pub fn namespace(mut self, name: impl Into<String>) -> Self {
-        self.names.namespace = Some(name.into());
-        self
-    }
-
-    /// The namespace, unless one is chosen already (by a URL).
-    #[must_use]
-    pub fn or_namespace(mut self, name: impl Into<String>) -> Self {
-        self.names.namespace.get_or_insert_with(|| name.into());
-        self
-    }
-
-    /// Who this process is, for people who look at a held lock; by default `host:pid`. Blanks and control characters
-    /// become `_`; cut after 64 bytes.
-    #[must_use]
-    pub fn label(mut self, text: impl Into<String>) -> Self {
-        self.names.label = Some(text.into());
-        self
-    }
-
-    /// The label, unless one is chosen already (by a URL).
-    #[must_use]
-    pub fn or_label(mut self, text: impl Into<String>) -> Self {
-        self.names.label.get_or_insert_with(|| text.into());
-        self
-    }
+    name_setters!();
 
     /// How long opening a connection may take, signing in included; at most half of what the member has of
     /// [`request_timeout`](Self::request_timeout), so that there is time for another.
@@ -138,19 +111,7 @@ impl EtcdOptions {
         self
     }
 
-    /// The authorities to trust instead of the well-known ones: a PEM file, read when the backend is opened.
-    #[must_use]
-    pub fn ca(mut self, path: impl Into<PathBuf>) -> Self {
-        self.ca = Some(path.into());
-        self
-    }
-
-    /// Shows this certificate to the members: two PEM files, read when the backend is opened.
-    #[must_use]
-    pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        self.client_certificate = Some((certificate.into(), key.into()));
-        self
-    }
+    certificate_setters!();
 
     /// The name that the members' certificates are for, where it isn't the host that they are reached by.
     #[must_use]

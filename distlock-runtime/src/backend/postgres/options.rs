@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::url;
 use crate::backend::BackendError;
-use crate::backend::settings::{Names, config, place};
+use crate::backend::settings::{Names, certificate_setters, config, name_setters, place};
 
 /// Longest name of a schema, in bytes: the server's own limit for names, less what stands behind it in a channel's.
 const MAX_SCHEMA: usize = 55;
@@ -156,19 +156,7 @@ impl PostgresOptions {
         self
     }
 
-    /// The authorities to trust instead of the well-known ones: a PEM file, read when the backend is opened.
-    #[must_use]
-    pub fn ca(mut self, path: impl Into<PathBuf>) -> Self {
-        self.ca = Some(path.into());
-        self
-    }
-
-    /// Shows this certificate to the server: two PEM files, read when the backend is opened.
-    #[must_use]
-    pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        self.client_certificate = Some((certificate.into(), key.into()));
-        self
-    }
+    certificate_setters!();
 
     /// Where the server itself listens, when the other address is a pooler's: waiters are told over a direct connection.
     /// Without it, waiters behind a pooler ask.
@@ -206,34 +194,7 @@ impl PostgresOptions {
         super::migration::text(&self.schema)
     }
 
-    /// What distinguishes the locks of one application: 1 to 32 of `A-Z a-z 0-9 _ . -`. Managers that share locks share the namespace.
-    #[must_use]
-    pub fn namespace(mut self, name: impl Into<String>) -> Self {
-        self.names.namespace = Some(name.into());
-        self
-    }
-
-    /// The namespace, unless one is chosen already (by a URL).
-    #[must_use]
-    pub fn or_namespace(mut self, name: impl Into<String>) -> Self {
-        self.names.namespace.get_or_insert_with(|| name.into());
-        self
-    }
-
-    /// Who this process is, for people who look at a held lock; by default `host:pid`. Blanks and control characters
-    /// become `_`; cut after 64 bytes.
-    #[must_use]
-    pub fn label(mut self, text: impl Into<String>) -> Self {
-        self.names.label = Some(text.into());
-        self
-    }
-
-    /// The label, unless one is chosen already (by a URL).
-    #[must_use]
-    pub fn or_label(mut self, text: impl Into<String>) -> Self {
-        self.names.label.get_or_insert_with(|| text.into());
-        self
-    }
+    name_setters!();
 
     /// How long opening a connection may take, until the server has answered on it; by default 5 s.
     #[must_use]

@@ -10,7 +10,7 @@ use super::replicated::{Replication, SentinelOptions};
 use super::{cluster_url, sentinel_url, url};
 use crate::backend::BackendError;
 use crate::backend::scheme::in_small_letters;
-use crate::backend::settings::{Names, config, place};
+use crate::backend::settings::{Names, certificate_setters, config, name_setters, place};
 
 /// How to reach one Redis server, and what this manager is called there.
 ///
@@ -144,34 +144,7 @@ impl RedisOptions {
         self
     }
 
-    /// What all keys start with: 1 to 32 of `A-Z a-z 0-9 _ . -`. Managers that share locks share the namespace.
-    #[must_use]
-    pub fn namespace(mut self, name: impl Into<String>) -> Self {
-        self.names.namespace = Some(name.into());
-        self
-    }
-
-    /// The namespace, unless one is chosen already (by a URL).
-    #[must_use]
-    pub fn or_namespace(mut self, name: impl Into<String>) -> Self {
-        self.names.namespace.get_or_insert_with(|| name.into());
-        self
-    }
-
-    /// Who this process is, for people who look at a held lock; by default `host:pid`. Blanks and control characters
-    /// become `_`; cut after 64 bytes.
-    #[must_use]
-    pub fn label(mut self, text: impl Into<String>) -> Self {
-        self.names.label = Some(text.into());
-        self
-    }
-
-    /// The label, unless one is chosen already (by a URL).
-    #[must_use]
-    pub fn or_label(mut self, text: impl Into<String>) -> Self {
-        self.names.label.get_or_insert_with(|| text.into());
-        self
-    }
+    name_setters!();
 
     /// How long opening a connection may take, handshakes included. With Sentinels also the search for the primary; each step of it may
     /// take a quarter.
@@ -181,19 +154,7 @@ impl RedisOptions {
         self
     }
 
-    /// The authorities to trust instead of the well-known ones: a PEM file, read when the backend is opened.
-    #[must_use]
-    pub fn ca(mut self, path: impl Into<PathBuf>) -> Self {
-        self.ca = Some(path.into());
-        self
-    }
-
-    /// Shows this certificate to the server: two PEM files, read when the backend is opened.
-    #[must_use]
-    pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        self.client_certificate = Some((certificate.into(), key.into()));
-        self
-    }
+    certificate_setters!();
 
     pub(super) fn at(address: Address) -> Self {
         Self {

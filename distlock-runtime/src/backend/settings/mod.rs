@@ -3,12 +3,17 @@
 //! | file | holds |
 //! |---|---|
 //! | `names` | what a manager is called in a store |
+//! | `setters` | what is written once of the options' setters |
 //! | `url` | decoding a URL, and its parameters |
 
 mod names;
+mod setters;
 mod url;
+#[cfg(test)]
+pub(super) mod wrong;
 
 pub(super) use self::names::Names;
+pub(super) use self::setters::{certificate_setters, name_setters};
 pub(super) use self::url::{UrlReader, both, time};
 
 use super::{BackendError, BackendErrorKind};

@@ -1,15 +1,18 @@
 //! What this process holds and waits for, and until when: a lease that isn't renewed lapses here, though the session lives.
 
+mod bells;
+mod entry;
+mod kept;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
-use tokio::task::AbortHandle;
+pub(super) use self::entry::{Entry, Known, Node, Stage};
 
+use self::entry::Watch;
 use super::call::{Ask, Call};
-use super::names::Place;
-use crate::backend::{AcquireRequest, BackendError, BackendErrorKind, Blocked, LeaseHandle, Mode};
+use crate::backend::{AcquireRequest, BackendError, BackendErrorKind, LeaseHandle, Mode};
 use crate::clock::Moment;
 use crate::key::LockKey;
 use crate::token::OwnerToken;
@@ -32,88 +35,6 @@ pub(super) struct Table {
     /// Nodes that stay for a while after their holder (`hold_at_least`), by the moment when they go.
     kept: BTreeSet<(Moment, String)>,
     last_call: Call,
-}
-
-#[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) key: LockKey,
-    /// The session that it was asked in.
-    pub(super) session: i64,
-    /// The latest call for it.
-    call: Call,
-    pub(super) stage: Stage,
-    /// Where it stands, once that is known.
-    pub(super) node: Option<Node>,
-    /// Since when it has seen what is kept in front of it.
-    kept_seen: HashMap<String, Moment>,
-    /// The node that may stand there in its stead: a conversion was sent.
-    pub(super) other: Option<String>,
-    expires: Moment,
-    bell: Arc<Notify>,
-    watch: Option<Watch>,
-    /// It was told to wait.
-    told: bool,
-    /// Its last wait ended without a ring.
-    slept: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// A call is at it, and has left nothing at the servers.
-    Begun,
-    /// A node may have been asked for.
-    Asked,
-    Waiting,
-    Held {
-        token: u64,
-    },
-    /// Given back, or lapsed: the node must go.
-    Leaving,
-}
-
-/// A node of ours.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Node {
-    /// The lock's node.
-    pub(super) lock: String,
-    pub(super) place: Place,
-    pub(super) czxid: u64,
-    /// The servers' time of its creation, in milliseconds.
-    pub(super) ctime: i64,
-    /// When its creation was confirmed.
-    pub(super) made: Moment,
-}
-
-impl Node {
-    pub(super) fn path(&self) -> String {
-        format!("{}/{}", self.lock, self.place.name)
-    }
-}
-
-/// Somebody tells when another look is worth it.
-#[derive(Debug)]
-struct Watch {
-    task: AbortHandle,
-    blocked: Blocked,
-    looked: Moment,
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-/// What is known of an acquisition when it is asked for.
-#[derive(Debug)]
-pub(super) enum Known {
-    Nothing,
-    /// A node may be there.
-    Asked,
-    Waiting(Node),
-    /// The same, and its watch hasn't seen a change since the last look.
-    Told(Blocked),
-    Held(Node, u64),
 }
 
 /// What lapsed.
@@ -406,41 +327,6 @@ impl Table {
         matches!(entry.stage, Stage::Held { .. }).then(|| entry.expires.since(now))
     }
 
-    pub(super) fn bell(&mut self, owner: OwnerToken, now: Moment) -> Option<Arc<Notify>> {
-        let entry = self.entries.get(&owner).filter(|entry| entry.stage == Stage::Waiting)?;
-        let bell = entry.bell.clone();
-        self.expire_at(owner, now + LIVE);
-        Some(bell)
-    }
-
-    /// A wait ended, by the bell or not.
-    pub(super) fn waited(&mut self, owner: OwnerToken, rung: bool) {
-        if let Some(entry) = self.entries.get_mut(&owner) {
-            entry.slept = !rung;
-        }
-    }
-
-    pub(super) fn ring(&mut self, owner: OwnerToken) {
-        if let Some(entry) = self.entries.get_mut(&owner) {
-            entry.watch = None;
-            entry.bell.notify_one();
-        }
-    }
-
-    /// `task` rings the bell when another look is worth it.
-    pub(super) fn watched(&mut self, request: Ask<'_>, task: AbortHandle, blocked: &Blocked, looked: Moment) {
-        let watch = Watch { task, blocked: blocked.clone(), looked };
-        if let Some(entry) = self.mine(request).filter(|entry| entry.stage == Stage::Waiting) {
-            entry.watch = Some(watch);
-            entry.told = true;
-        }
-    }
-
-    /// Whether it stood in the line for a while, so that somebody may watch it.
-    pub(super) fn was_told(&self, owner: OwnerToken) -> bool {
-        self.entries.get(&owner).is_some_and(|entry| entry.told)
-    }
-
     /// Everything that a session had is gone; those who wait are told.
     pub(super) fn session_ended(&mut self, session: i64) {
         let gone: Vec<_> = self
@@ -451,23 +337,6 @@ impl Table {
             .collect();
         for owner in gone {
             self.remove(owner);
-        }
-    }
-
-    pub(super) fn keep(&mut self, path: String, until: Moment) {
-        self.kept.insert((until, path));
-    }
-
-    /// How long a node is kept that this process keeps.
-    pub(super) fn kept_for(&self, path: &str, now: Moment) -> Option<Duration> {
-        self.kept.iter().find(|(_, kept)| kept == path).map(|(until, _)| until.since(now))
-    }
-
-    /// When an acquisition saw first what another process keeps.
-    pub(super) fn kept_seen(&mut self, owner: OwnerToken, path: &str, now: Moment) -> Moment {
-        match self.entries.get_mut(&owner) {
-            Some(entry) => *entry.kept_seen.entry(path.to_owned()).or_insert(now),
-            None => now,
         }
     }
 

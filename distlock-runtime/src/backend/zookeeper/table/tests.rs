@@ -1,4 +1,5 @@
 use super::*;
+use crate::backend::zookeeper::names::Place;
 use crate::ttl::Ttl;
 
 const SESSION: i64 = 7;

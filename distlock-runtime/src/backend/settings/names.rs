@@ -26,7 +26,14 @@ impl Names {
         if (1..=MAX_NAMESPACE).contains(&namespace.len()) && namespace.chars().all(allowed) {
             return Ok(namespace);
         }
-        Err(refused(namespace))
+        Err(Self::refused(namespace))
+    }
+
+    /// The error for a namespace that can't be one.
+    pub(in crate::backend) fn refused(namespace: &str) -> BackendError {
+        config(format!(
+            "the namespace {namespace:?} is not 1 to {MAX_NAMESPACE} characters of A-Z a-z 0-9 _ . -"
+        ))
     }
 
     /// Who holds a lock, for people: one bounded word, `host:pid` where none is chosen.
@@ -40,11 +47,6 @@ impl Names {
         label.truncate(label.floor_char_boundary(MAX_LABEL));
         label
     }
-}
-
-/// The error for a namespace that can't be one.
-pub(in crate::backend) fn refused(namespace: &str) -> BackendError {
-    config(format!("the namespace {namespace:?} is not 1 to {MAX_NAMESPACE} characters of A-Z a-z 0-9 _ . -"))
 }
 
 #[cfg(test)]

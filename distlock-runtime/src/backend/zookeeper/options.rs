@@ -5,13 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{secure, url};
-use crate::backend::{BackendError, BackendErrorKind};
+use crate::backend::BackendError;
+use crate::backend::settings::{Names, config, name_setters, place};
 use crate::ttl::Ttl;
 
-/// Longest namespace, in bytes.
-const MAX_NAMESPACE: usize = 32;
-/// Longest label, in bytes; the rest is cut off.
-const MAX_LABEL: usize = 64;
 /// Bounds of what may be asked for as the session's timeout.
 const TIMEOUTS: std::ops::RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(86_400);
 
@@ -41,8 +38,7 @@ pub struct ZooKeeperOptions {
     access: Option<Access>,
     session_timeout: Option<Duration>,
     connect_timeout: Duration,
-    namespace: Option<String>,
-    label: Option<String>,
+    names: Names,
 }
 
 /// Who may see and change what this manager writes.
@@ -59,7 +55,7 @@ impl ZooKeeperOptions {
     /// The port of a URL without one.
     pub const DEFAULT_PORT: u16 = 2181;
     /// The namespace of a URL without one.
-    pub const DEFAULT_NAMESPACE: &'static str = "distlock";
+    pub const DEFAULT_NAMESPACE: &'static str = Names::DEFAULT_NAMESPACE;
     /// How long a server may take to answer, unless set otherwise.
     pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -76,8 +72,7 @@ impl ZooKeeperOptions {
             access: None,
             session_timeout: None,
             connect_timeout: Self::DEFAULT_CONNECT_TIMEOUT,
-            namespace: None,
-            label: None,
+            names: Names::default(),
         }
     }
 
@@ -178,34 +173,7 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// What all keys stand below: 1 to 32 of `A-Z a-z 0-9 _ . -`. Managers that share locks share the namespace.
-    #[must_use]
-    pub fn namespace(mut self, name: impl Into<String>) -> Self {
-        self.namespace = Some(name.into());
-        self
-    }
-
-    /// The namespace, unless one is chosen already (by a URL).
-    #[must_use]
-    pub fn or_namespace(mut self, name: impl Into<String>) -> Self {
-        self.namespace.get_or_insert_with(|| name.into());
-        self
-    }
-
-    /// Who this process is, for people who look at a held lock; by default `host:pid`. Blanks and control characters
-    /// become `_`; cut after 64 bytes.
-    #[must_use]
-    pub fn label(mut self, text: impl Into<String>) -> Self {
-        self.label = Some(text.into());
-        self
-    }
-
-    /// The label, unless one is chosen already (by a URL).
-    #[must_use]
-    pub fn or_label(mut self, text: impl Into<String>) -> Self {
-        self.label.get_or_insert_with(|| text.into());
-        self
-    }
+    name_setters!();
 
     /// That all of it makes sense together.
     pub(super) fn check(&self) -> Result<(), BackendError> {
@@ -254,36 +222,20 @@ impl ZooKeeperOptions {
 
     /// `host:port,host:port`, as the client takes it, without credentials.
     pub(super) fn address(&self) -> String {
-        let place = |(host, port): &(String, u16)| match host.contains(':') {
-            true => format!("[{host}]:{port}"),
-            false => format!("{host}:{port}"),
-        };
-        self.servers.iter().map(place).collect::<Vec<_>>().join(",")
+        self.servers.iter().map(|(host, port)| place(host, *port)).collect::<Vec<_>>().join(",")
     }
 
     pub(super) fn checked_namespace(&self) -> Result<&str, BackendError> {
-        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
-        let namespace = self.namespace.as_deref().unwrap_or(Self::DEFAULT_NAMESPACE);
-        let fits = (1..=MAX_NAMESPACE).contains(&namespace.len()) && namespace.chars().all(allowed);
-        // Both mean a place in a path.
-        if fits && !matches!(namespace, "." | "..") {
-            return Ok(namespace);
+        match self.names.checked_namespace()? {
+            // Both mean a place in a path.
+            path @ ("." | "..") => Err(Names::refused(path)),
+            name => Ok(name),
         }
-        Err(config(format!(
-            "the namespace {namespace:?} is not 1 to {MAX_NAMESPACE} characters of A-Z a-z 0-9 _ . -"
-        )))
     }
 
     /// The label as it stands in a node.
     pub(crate) fn node_label(&self) -> String {
-        let text = self.label.clone().unwrap_or_else(|| {
-            let name = rustix::system::uname();
-            format!("{}:{}", name.nodename().to_string_lossy(), std::process::id())
-        });
-        let mut label: String =
-            text.chars().map(|c| if c.is_whitespace() || c.is_control() { '_' } else { c }).collect();
-        label.truncate(label.floor_char_boundary(MAX_LABEL));
-        label
+        self.names.label()
     }
 }
 
@@ -307,10 +259,6 @@ fn check_chroot(path: &str) -> Result<(), BackendError> {
     Ok(())
 }
 
-pub(super) fn config(detail: impl Into<String>) -> BackendError {
-    BackendError::refused(BackendErrorKind::Config, detail)
-}
-
 impl fmt::Debug for ZooKeeperOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ZooKeeperOptions")
@@ -324,8 +272,8 @@ impl fmt::Debug for ZooKeeperOptions {
             .field("access", &self.chosen_access())
             .field("session_timeout", &self.session_timeout)
             .field("connect_timeout", &self.connect_timeout)
-            .field("namespace", &self.namespace)
-            .field("label", &self.label)
+            .field("namespace", &self.names.namespace)
+            .field("label", &self.names.label)
             .finish_non_exhaustive()
     }
 }
@@ -333,6 +281,7 @@ impl fmt::Debug for ZooKeeperOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::BackendErrorKind;
 
     fn one() -> ZooKeeperOptions {
         ZooKeeperOptions::new([("h", 2181)])

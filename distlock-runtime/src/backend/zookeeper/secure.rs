@@ -5,8 +5,9 @@ use std::path::Path;
 
 use zookeeper_client::{Client, Connector, Error};
 
-use super::options::{ZooKeeperOptions, config};
+use super::options::ZooKeeperOptions;
 use crate::backend::BackendError;
+use crate::backend::settings::config;
 
 /// Says who we are, and over what.
 pub(super) fn secured(

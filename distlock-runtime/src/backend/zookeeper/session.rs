@@ -8,8 +8,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use zookeeper_client::{Client, Error, SessionState};
 
-use super::options::config;
 use super::{Core, ZooKeeperOptions, error, secure};
+use crate::backend::settings::config;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::ttl::Ttl;
 

@@ -1,11 +1,10 @@
 //! `zookeeper://` URLs, checked to the last parameter.
 
-use std::time::Duration;
-
-use percent_encoding::percent_decode_str;
-
-use super::options::{Access, ZooKeeperOptions, config};
+use super::options::{Access, ZooKeeperOptions};
 use crate::backend::BackendError;
+use crate::backend::settings::{UrlReader, both, config, time};
+
+const URL: UrlReader = UrlReader::new("zookeeper");
 
 /// Without and with TLS.
 const SCHEMES: [&str; 2] = ["zookeeper://", "zookeeper+tls://"];
@@ -14,20 +13,7 @@ const KNOWN: &[&str] =
 
 /// The text may hold a password: it is never quoted in an error.
 pub(super) fn parse(text: &str) -> Result<ZooKeeperOptions, BackendError> {
-    read(text).map_err(|error| if ends_early(text) { early() } else { error })
-}
-
-/// Whether an `@` stands behind what was taken for the hosts. Then a part of the password may stand there too.
-fn ends_early(text: &str) -> bool {
-    let behind = SCHEMES.iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or_default();
-    behind.find(['/', '?', '#']).is_some_and(|end| behind[end..].contains('@'))
-}
-
-fn early() -> BackendError {
-    config(
-        "the zookeeper URL can't be read, and an '@' stands behind its hosts: '/', '?' and '#' in user and password are written \
-         %2F, %3F and %23",
-    )
+    read(text).map_err(|error| if URL.ends_early(text) { URL.early("hosts") } else { error })
 }
 
 fn read(text: &str) -> Result<ZooKeeperOptions, BackendError> {
@@ -42,7 +28,7 @@ fn read(text: &str) -> Result<ZooKeeperOptions, BackendError> {
         ));
     }
     let (authority, chroot) = match rest.find('/') {
-        Some(end) => (&rest[..end], decoded("chroot", rest[end..].trim_end_matches('/'))?),
+        Some(end) => (&rest[..end], URL.decoded("chroot", rest[end..].trim_end_matches('/'))?.into_owned()),
         None => (rest, String::new()),
     };
     let (login, hosts) = match authority.rsplit_once('@') {
@@ -56,7 +42,7 @@ fn read(text: &str) -> Result<ZooKeeperOptions, BackendError> {
         let Some((user, password)) = login.split_once(':') else {
             return Err(config("user without password; write zookeeper://user:password@host"));
         };
-        options = options.digest(decoded("user", user)?, decoded("password", password)?);
+        options = options.digest(URL.decoded("user", user)?, URL.decoded("password", password)?);
     }
     let options = parameters(query, options)?;
     options.check()?;
@@ -91,17 +77,9 @@ fn server(text: &str) -> Result<(String, u16), BackendError> {
 }
 
 fn parameters(query: &str, mut options: ZooKeeperOptions) -> Result<ZooKeeperOptions, BackendError> {
-    check_escapes("parameters", query)?;
-    let (mut seen, mut certificate, mut key) = (Vec::new(), None, None);
-    for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
-        if !KNOWN.contains(&&*name) {
-            let known = KNOWN.join(", ");
-            return Err(config(format!("unknown parameter \"{name}\" in the zookeeper URL; known: {known}")));
-        }
-        if seen.contains(&name) {
-            return Err(config(format!("the parameter \"{name}\" stands twice in the zookeeper URL")));
-        }
-        options = match &*name {
+    let (mut certificate, mut key) = (None, None);
+    for (name, value) in URL.parameters(query, KNOWN, &[])? {
+        options = match name {
             "acl" => options.access(access(&value)?),
             "ca" => options.ca(&*value),
             "cert" => {
@@ -119,18 +97,16 @@ fn parameters(query: &str, mut options: ZooKeeperOptions) -> Result<ZooKeeperOpt
                 ("off", true) => return Err(config("tls=off in a zookeeper+tls:// URL: use zookeeper://")),
                 _ => return Err(config(format!("tls={value} is neither on nor off"))),
             },
-            "connect_timeout" => options.connect_timeout(time(&name, &value)?),
+            "connect_timeout" => options.connect_timeout(time(name, &value)?),
             "label" => options.label(&*value),
             "namespace" => options.namespace(&*value),
-            _ => options.session_timeout(time(&name, &value)?),
+            _ => options.session_timeout(time(name, &value)?),
         };
-        seen.push(name);
     }
-    match (certificate, key) {
-        (Some(certificate), Some(key)) => Ok(options.client_certificate(certificate, key)),
-        (None, None) => Ok(options),
-        _ => Err(config("cert and key belong together: give both, or none")),
-    }
+    Ok(match both(["cert", "key"], (certificate, key))? {
+        Some((certificate, key)) => options.client_certificate(certificate, key),
+        None => options,
+    })
 }
 
 fn with_sasl(mut options: ZooKeeperOptions, value: &str) -> Result<ZooKeeperOptions, BackendError> {
@@ -150,34 +126,12 @@ fn access(value: &str) -> Result<Access, BackendError> {
     }
 }
 
-fn time(name: &str, value: &str) -> Result<Duration, BackendError> {
-    match humantime::parse_duration(value) {
-        Ok(limit) if !limit.is_zero() => Ok(limit),
-        _ => Err(config(format!("{name}={value} is not a time such as 5s or 500ms"))),
-    }
-}
-
-fn decoded(what: &str, text: &str) -> Result<String, BackendError> {
-    check_escapes(what, text)?;
-    percent_decode_str(text)
-        .decode_utf8()
-        .map(std::borrow::Cow::into_owned)
-        .map_err(|_| config(format!("the {what} of the zookeeper URL is not UTF-8 behind its percent signs")))
-}
-
-fn check_escapes(what: &str, text: &str) -> Result<(), BackendError> {
-    let is_escape =
-        |rest: &str| rest.as_bytes().get(..2).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
-    if text.split('%').skip(1).all(is_escape) {
-        return Ok(());
-    }
-    Err(config(format!("a '%' in the {what} of the zookeeper URL is written %25")))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::backend::BackendErrorKind;
+    use crate::backend::settings::wrong::refused;
 
     #[test]
     fn every_part_arrives() {
@@ -252,10 +206,7 @@ mod tests {
             ("zookeeper://u:%zz@a", "%25"),
             ("zookeeper://a#b", "'#'"),
         ] {
-            let error = ZooKeeperOptions::from_url(url).unwrap_err();
-            assert_eq!(error.kind(), BackendErrorKind::Config, "{url}");
-            let text = format!("{error} {error:?}");
-            assert!(text.contains(part) && !text.contains("hunter2"), "{url}: {text}");
+            refused(ZooKeeperOptions::from_url, url, &[part]);
         }
     }
 }

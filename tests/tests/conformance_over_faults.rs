@@ -4,34 +4,17 @@
 #[path = "../../examples/file_store/mod.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the example's own module, of which this uses the store alone")]
 mod file_store;
+mod memory_store;
 
 use std::sync::Arc;
 
 use distlock::{
-    backend::{Backend, Clock, memory::MemoryBackend},
+    backend::{Backend, Clock},
     testkit::conformance::{Case, OverFaults, Store, Trouble, check_all},
 };
 use file_store::FileStore;
+use memory_store::Memory;
 use tempfile::TempDir;
-
-struct Memory(String);
-
-impl Memory {
-    fn new() -> Self {
-        Self(format!("over-faults-{:016x}", fastrand::u64(..)))
-    }
-}
-
-#[async_trait::async_trait]
-impl Store for Memory {
-    async fn backend(&self, label: &str) -> Arc<dyn Backend> {
-        Arc::new(MemoryBackend::named(&self.0, Clock::System, label))
-    }
-
-    fn calls_outlive_their_futures(&self) -> bool {
-        false
-    }
-}
 
 struct Files(TempDir);
 

@@ -24,7 +24,7 @@ pub(crate) mod scheme;
 #[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zookeeper"))]
 #[cfg_attr(
     not(all(feature = "etcd", feature = "postgres", feature = "redis", feature = "zookeeper")),
-    allow(dead_code, unused_imports, reason = "with fewer stores not all of it is needed")
+    allow(dead_code, unused_imports, unused_macros, reason = "with fewer stores not all of it is needed")
 )]
 mod settings;
 mod state;

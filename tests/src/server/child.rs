@@ -5,8 +5,8 @@ use std::{
     ffi::OsStr,
     fs, io,
     path::PathBuf,
-    process::{Child, Command, Stdio},
-    sync::{LazyLock, OnceLock, mpsc},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, mpsc},
     thread,
     time::Duration,
 };
@@ -116,6 +116,71 @@ fn has_stopped(pid: u32) -> bool {
 pub(crate) fn kill_and_wait(child: &mut Child) -> io::Result<()> {
     child.kill()?;
     child.wait().map(drop)
+}
+
+/// The one process of a server, while it runs. Dropped, it is killed.
+#[derive(Debug, Default)]
+pub(super) struct Process(Mutex<Option<Child>>);
+
+impl Process {
+    /// In place of the one before, which has ended.
+    pub(super) fn start(&self, command: Command) -> io::Result<()> {
+        *self.child() = Some(spawn(command)?);
+        Ok(())
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.child().is_some()
+    }
+
+    /// How it ended by itself, if it did.
+    pub(super) fn ended(&self) -> Option<ExitStatus> {
+        self.child().as_mut().and_then(|child| child.try_wait().ok().flatten())
+    }
+
+    /// # Errors
+    /// When it has been killed.
+    pub(super) fn pid(&self) -> anyhow::Result<u32> {
+        self.child().as_ref().map(Child::id).context("the server has been killed")
+    }
+
+    /// SIGSTOP.
+    ///
+    /// # Errors
+    /// When it has been killed.
+    pub(super) fn pause(&self) -> anyhow::Result<()> {
+        signal(self.pid()?, Signal::STOP)
+    }
+
+    /// SIGCONT.
+    ///
+    /// # Errors
+    /// When it has been killed.
+    pub(super) fn resume(&self) -> anyhow::Result<()> {
+        signal(self.pid()?, Signal::CONT)
+    }
+
+    /// SIGKILL, and waits until it is gone. No error if it is gone already.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(super) fn kill(&self) -> anyhow::Result<()> {
+        match self.child().take() {
+            Some(mut child) => kill_and_wait(&mut child).context("kill the server"),
+            None => Ok(()),
+        }
+    }
+
+    fn child(&self) -> MutexGuard<'_, Option<Child>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Nobody is left to tell; the kernel kills it with us at the latest.
+        let _ = self.kill();
+    }
 }
 
 #[cfg(test)]

@@ -4,17 +4,20 @@ use std::{
     fs::OpenOptions,
     net::Ipv4Addr,
     path::{Path, PathBuf},
-    process::{Child, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError},
+    process::Stdio,
     time::Duration,
 };
 
 use anyhow::{Context, bail};
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, PermissionType, TlsOptions};
-use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::{child, network::Host, port::PortLease, tls::TlsFiles};
+use super::{
+    child::{self, Process},
+    network::Host,
+    port::PortLease,
+    tls::TlsFiles,
+};
 use crate::wait;
 
 /// How long a start may take on a machine that is busy with other tests.
@@ -70,10 +73,11 @@ impl EtcdSetup {
 /// One member.
 #[derive(Debug)]
 struct Member {
+    /// First, so that it has ended before what it uses is given back.
+    process: Process,
     client: PortLease,
     peer: PortLease,
     host: Option<Host>,
-    child: Mutex<Option<Child>>,
 }
 
 impl Member {
@@ -119,7 +123,7 @@ impl EtcdCluster {
         let tls = setup.tls.then(|| TlsFiles::create(folder.path())).transpose()?;
         let member = |host: &Option<Host>| {
             let (client, peer) = (PortLease::any()?, PortLease::any()?);
-            anyhow::Ok(Member { client, peer, host: host.clone(), child: Mutex::default() })
+            anyhow::Ok(Member { process: Process::default(), client, peer, host: host.clone() })
         };
         let members = places.iter().map(member).collect::<Result<_, _>>()?;
         let cluster = Self { setup, members, tls, folder };
@@ -223,7 +227,7 @@ impl EtcdCluster {
     /// # Errors
     /// When the member has been killed.
     pub fn pause(&self, index: usize) -> anyhow::Result<()> {
-        child::signal(self.pid(index)?, Signal::STOP)
+        self.members[index].process.pause()
     }
 
     /// SIGCONT.
@@ -231,7 +235,7 @@ impl EtcdCluster {
     /// # Errors
     /// When the member has been killed.
     pub fn resume(&self, index: usize) -> anyhow::Result<()> {
-        child::signal(self.pid(index)?, Signal::CONT)
+        self.members[index].process.resume()
     }
 
     /// SIGKILL, and waits until the process is gone. No error if it is gone already.
@@ -239,10 +243,7 @@ impl EtcdCluster {
     /// # Errors
     /// When the kernel refuses.
     pub fn kill(&self, index: usize) -> anyhow::Result<()> {
-        match self.child(index).take() {
-            Some(mut child) => child::kill_and_wait(&mut child).context("kill etcd"),
-            None => Ok(()),
-        }
+        self.members[index].process.kill()
     }
 
     /// Starts a member again on the same ports and data, after a SIGKILL if it still runs, and waits until all that run answer.
@@ -255,12 +256,8 @@ impl EtcdCluster {
         self.wait_ready().await
     }
 
-    fn pid(&self, index: usize) -> anyhow::Result<u32> {
-        self.child(index).as_ref().map(Child::id).context("the member has been killed")
-    }
-
     fn is_running(&self, index: usize) -> bool {
-        self.child(index).is_some()
+        self.members[index].process.is_running()
     }
 
     async fn connect(&self, only: Option<usize>, user: Option<(&str, &str)>) -> anyhow::Result<Client> {
@@ -318,17 +315,14 @@ impl EtcdCluster {
         }
         command.current_dir(self.folder.path());
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        *self.child(index) = Some(child::spawn(command).context("start etcd")?);
-        Ok(())
+        member.process.start(command).context("start etcd")
     }
 
     /// Until each member that runs has answered a read that needs a majority.
     async fn wait_ready(&self) -> anyhow::Result<()> {
         for index in (0..self.members.len()).filter(|index| self.is_running(*index)) {
             let answer = wait::until("an answer from etcd", START_LIMIT, async || {
-                if let Some(status) =
-                    self.child(index).as_mut().and_then(|child| child.try_wait().ok().flatten())
-                {
+                if let Some(status) = self.members[index].process.ended() {
                     return Some(Err(status));
                 }
                 let asked = async {
@@ -362,18 +356,5 @@ impl EtcdCluster {
         let log = std::fs::read_to_string(self.log_path(index)).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(20)..].join("\n")
-    }
-
-    fn child(&self, index: usize) -> MutexGuard<'_, Option<Child>> {
-        self.members[index].child.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for EtcdCluster {
-    fn drop(&mut self) {
-        // Nobody is left to tell; the kernel kills them with us at the latest.
-        for index in 0..self.members.len() {
-            let _ = self.kill(index);
-        }
     }
 }

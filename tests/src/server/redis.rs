@@ -4,18 +4,16 @@ use std::{
     env, fs,
     fs::OpenOptions,
     path::{Path, PathBuf},
-    process::Child,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use anyhow::{Context, bail};
-use rustix::process::Signal;
 use tempfile::TempDir;
 use url::Url;
 
 use super::{
-    child, clock,
+    child::{self, Process},
+    clock,
     options::{ClientCerts, RedisOptions},
     port::PortLease,
     tls::TlsFiles,
@@ -35,11 +33,12 @@ pub(super) const ADMIN: &str = "harness-admin";
 /// block the calling thread for some milliseconds and need no runtime.
 #[derive(Debug)]
 pub struct RedisServer {
+    /// First, so that it has ended before what it uses is given back.
+    process: Process,
     options: RedisOptions,
     port: PortLease,
     tls: Option<TlsFiles>,
     admin_password: String,
-    child: Mutex<Option<Child>>,
     folder: TempDir,
 }
 
@@ -60,7 +59,7 @@ impl RedisServer {
             port: claim(&options)?,
             tls,
             admin_password: format!("{:032x}", fastrand::u128(..)),
-            child: Mutex::new(None),
+            process: Process::default(),
             folder,
             options,
         };
@@ -137,7 +136,7 @@ impl RedisServer {
     /// # Errors
     /// When the server has been killed.
     pub fn pid(&self) -> anyhow::Result<u32> {
-        self.child().as_ref().map(Child::id).context("the server has been killed")
+        self.process.pid()
     }
 
     /// SIGSTOP: the kernel goes on accepting connections and bytes, nobody answers.
@@ -145,7 +144,7 @@ impl RedisServer {
     /// # Errors
     /// When the server has been killed.
     pub fn pause(&self) -> anyhow::Result<()> {
-        child::signal(self.pid()?, Signal::STOP)
+        self.process.pause()
     }
 
     /// SIGCONT.
@@ -153,7 +152,7 @@ impl RedisServer {
     /// # Errors
     /// When the server has been killed.
     pub fn resume(&self) -> anyhow::Result<()> {
-        child::signal(self.pid()?, Signal::CONT)
+        self.process.resume()
     }
 
     /// SIGKILL, and waits until the process is gone. No error if it is gone already.
@@ -161,10 +160,7 @@ impl RedisServer {
     /// # Errors
     /// When the kernel refuses.
     pub fn kill(&self) -> anyhow::Result<()> {
-        match self.child().take() {
-            Some(mut child) => child::kill_and_wait(&mut child).context("kill redis-server"),
-            None => Ok(()),
-        }
+        self.process.kill()
     }
 
     /// Starts again on the same port and data, after a SIGKILL if it still runs.
@@ -211,7 +207,7 @@ impl RedisServer {
         }
         command.current_dir(self.folder.path());
         command.stdin(std::process::Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        *self.child() = Some(child::spawn(command).context("start redis-server")?);
+        self.process.start(command).context("start redis-server")?;
         self.wait_ready().inspect_err(|_| {
             // It is no use to anyone, and the caller has the better error already.
             let _ = self.kill();
@@ -247,7 +243,7 @@ impl RedisServer {
         let deadline = Deadline::after(START_LIMIT);
         let what = format!("PONG from redis-server on port {}", self.port());
         let answer = wait::until_blocking(&what, START_LIMIT, || {
-            if let Some(status) = self.child().as_mut().and_then(|child| child.try_wait().ok().flatten()) {
+            if let Some(status) = self.process.ended() {
                 return Some(Err(status));
             }
             let limit = deadline.remaining().min(Duration::from_secs(1)).max(Duration::from_millis(1));
@@ -279,17 +275,6 @@ impl RedisServer {
         let log = fs::read_to_string(self.log_path()).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(20)..].join("\n")
-    }
-
-    fn child(&self) -> MutexGuard<'_, Option<Child>> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for RedisServer {
-    fn drop(&mut self) {
-        // Nobody is left to tell; the kernel kills it with us at the latest.
-        let _ = self.kill();
     }
 }
 

@@ -6,17 +6,15 @@ use std::{
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpStream},
     path::{Path, PathBuf},
-    process::{Child, Command},
-    sync::{Mutex, MutexGuard, PoisonError},
+    process::Command,
     time::Duration,
 };
 
 use anyhow::{Context, bail};
-use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::{
-    child,
+    child::{self, Process},
     link::Link,
     network::Host,
     port::PortLease,
@@ -42,12 +40,13 @@ pub const TICK: Duration = Duration::from_millis(100);
 /// A real ZooKeeper server on a free loopback port. Dropping it kills the process and removes its folder.
 #[derive(Debug)]
 pub struct ZooKeeperServer {
+    /// First, so that it has ended before what it uses is given back.
+    process: Process,
     port: PortLease,
     host: Option<Host>,
     peers: String,
     doors: Doors,
     id: usize,
-    child: Mutex<Option<Child>>,
     folder: TempDir,
 }
 
@@ -75,7 +74,7 @@ impl ZooKeeperServer {
     fn prepare(id: usize, peers: String, port: PortLease, host: Option<Host>) -> anyhow::Result<Self> {
         let folder =
             tempfile::Builder::new().prefix("distlock-zookeeper-").tempdir().context("make a folder")?;
-        Ok(Self { port, host, peers, doors: Doors::default(), id, child: Mutex::new(None), folder })
+        Ok(Self { port, host, peers, doors: Doors::default(), id, process: Process::default(), folder })
     }
 
     /// `zookeeper://127.0.0.1:…`
@@ -99,7 +98,7 @@ impl ZooKeeperServer {
     /// # Errors
     /// When the server has been killed.
     pub fn pid(&self) -> anyhow::Result<u32> {
-        self.child().as_ref().map(Child::id).context("the server has been killed")
+        self.process.pid()
     }
 
     /// SIGSTOP.
@@ -107,7 +106,7 @@ impl ZooKeeperServer {
     /// # Errors
     /// When the server has been killed.
     pub fn pause(&self) -> anyhow::Result<()> {
-        child::signal(self.pid()?, Signal::STOP)
+        self.process.pause()
     }
 
     /// SIGCONT.
@@ -115,7 +114,7 @@ impl ZooKeeperServer {
     /// # Errors
     /// When the server has been killed.
     pub fn resume(&self) -> anyhow::Result<()> {
-        child::signal(self.pid()?, Signal::CONT)
+        self.process.resume()
     }
 
     /// SIGKILL, and waits until the process is gone. No error if it is gone already.
@@ -123,10 +122,7 @@ impl ZooKeeperServer {
     /// # Errors
     /// When the kernel refuses.
     pub fn kill(&self) -> anyhow::Result<()> {
-        match self.child().take() {
-            Some(mut child) => child::kill_and_wait(&mut child).context("kill zookeeper"),
-            None => Ok(()),
-        }
+        self.process.kill()
     }
 
     /// Starts again on the same port and data, after a SIGKILL if it still runs, and waits until it serves.
@@ -173,14 +169,14 @@ impl ZooKeeperServer {
         arguments(&mut command, &config)?;
         command.current_dir(folder);
         command.stdin(std::process::Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        *self.child() = Some(child::spawn(command).context("start zookeeper")?);
+        self.process.start(command).context("start zookeeper")?;
         Ok(())
     }
 
     fn wait_ready(&self) -> anyhow::Result<()> {
         let what = format!("an answer of ZooKeeper on port {}", self.port.number());
         let answer = wait::until_blocking(&what, START_LIMIT, || {
-            if let Some(status) = self.child().as_mut().and_then(|child| child.try_wait().ok().flatten()) {
+            if let Some(status) = self.process.ended() {
                 return Some(Err(status));
             }
             // Without a majority it says that it doesn't serve.
@@ -196,17 +192,6 @@ impl ZooKeeperServer {
 
     fn log(&self) -> PathBuf {
         self.folder.path().join("server.log")
-    }
-
-    fn child(&self) -> MutexGuard<'_, Option<Child>> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for ZooKeeperServer {
-    fn drop(&mut self) {
-        // Nobody is left to tell; the kernel kills it with us at the latest.
-        let _ = self.kill();
     }
 }
 

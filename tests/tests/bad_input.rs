@@ -43,7 +43,10 @@ async fn urls_that_are_wrong_say_what_is_wrong() {
         ("rediss://localhost?ca=/no/such/file", &["/no/such/file"]),
         ("rediss://localhost?cert=/no/such/file", &["key"]),
         ("etcd://localhost?ttl=1", &["\"ttl\"", "namespace"]),
-        ("zookeeper://locks:hunter2@localhost?color=red", &["\"color\"", "known: acl, ca, cert, connect_timeout"]),
+        (
+            "zookeeper://locks:hunter2@localhost?color=red",
+            &["\"color\"", "known: acl, ca, cert, connect_timeout"],
+        ),
         ("zookeeper://locks:hunter2@localhost,", &["host"]),
         ("postgres://user:hunter2@localhost/db?color=red", &["color"]),
         ("redis+cluster://localhost/1", &["database 0"]),

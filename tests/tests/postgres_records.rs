@@ -73,6 +73,27 @@ async fn a_claim_that_arrives_after_its_withdrawal_claims_nothing() {
     claimed(&store, &claim("late")).await;
 }
 
+/// A transaction may have a key's turn for as long as it likes. Whoever has less time is told in time, and so are those who use the same
+/// connection for something else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_waits_shortly_for_an_open_transaction_and_holds_up_no_others() {
+    let shop = Shop::open().await;
+    let store = backend(&shop.url());
+    let (blocked, free) = (claim("blocked"), claim("free"));
+    claimed(&store, &claim("tables")).await;
+    let mut client = shop.client().await;
+    let open = client.transaction().await.unwrap();
+    let turn = "select pg_advisory_xact_lock(hashtextextended(distlock.record_turn($1), hashtext($2)))";
+    open.execute(turn, &[&blocked.key.to_bytes().to_vec(), &shop.namespace]).await.unwrap();
+    let start = tokio::time::Instant::now();
+    let (refused, _) = tokio::join!(store.claim(&blocked), claimed(&store, &free));
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.kind(), BackendErrorKind::Unavailable, "{refused}");
+    assert!(start.elapsed() < Duration::from_millis(2_500), "{:?}", start.elapsed());
+    open.commit().await.unwrap();
+    claimed(&store, &blocked).await;
+}
+
 /// More than one statement takes, with a stranger's among them.
 #[tokio::test]
 async fn many_claims_are_renewed_at_once() {

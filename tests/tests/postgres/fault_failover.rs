@@ -130,7 +130,7 @@ async fn fault_a_synchronous_standby_knows_every_lock() {
     pair.fail_over().await;
     let admin = pair.standby.admin().await.unwrap();
     let until_when = async || {
-        let sql = "select extract(epoch from max(expires_at))::float8 from distlock.lease where name = 'k'";
+        let sql = "select extract(epoch from max(expires_at))::float8 from distlock.held where name = 'k'";
         admin.query_one(sql, &[]).await.unwrap().get::<_, Option<f64>>(0)
     };
     let known = until_when().await.expect("the lease stands in the standby");

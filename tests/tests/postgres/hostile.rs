@@ -56,19 +56,52 @@ async fn functions_of_others_are_not_called() {
     assert!(trapped, "the naive call must be trapped: {naive}");
     admin.batch_execute("reset search_path").await.unwrap();
 
-    // All of them, also those that this test doesn't call.
-    let open: Vec<String> = admin
-        .query(
-            "select proname::text from pg_proc where pronamespace = $1::text::regnamespace \
-             and not coalesce(proconfig @> array['search_path=pg_catalog, pg_temp'], false)",
-            &[&corner.schema],
-        )
-        .await
-        .unwrap()
-        .iter()
-        .map(|row| row.get(0))
-        .collect();
-    assert!(open.is_empty(), "{open:?}");
+    // All of them, also those that this test doesn't call: a path of their own, or every name in full.
+    let functions = "select proname::text, prosrc, coalesce(proconfig @> array['search_path=pg_catalog, pg_temp'], false) \
+                     from pg_proc where pronamespace = $1::text::regnamespace";
+    let mut in_full = 0;
+    for row in admin.query(functions, &[&corner.schema]).await.unwrap() {
+        let (name, body, has_path): (String, String, bool) = (row.get(0), row.get(1), row.get(2));
+        if !has_path {
+            in_full += 1;
+            assert_eq!(looked_up(&body), Vec::<String>::new(), "in {name}");
+        }
+    }
+    assert!(in_full > 0);
+    let control = "x := a + f(pg_catalog.g(b)); -- c + d(e)\nupdate t set a = b, c = d where e = f";
+    assert_eq!(looked_up(control), ["+", "=", "f"], "the control");
+}
+
+/// The operators and functions of a text that are looked up by the path.
+fn looked_up(body: &str) -> Vec<String> {
+    let text: String = body.lines().filter_map(|line| line.split("--").next()).collect::<Vec<_>>().join(" ");
+    let strings_gone = text.split('\'').step_by(2).collect::<String>();
+    let mut rest = strings_gone.replace(":=", " ").replace("::", " ").replace("=>", " ").replace("..", " ");
+    while let Some((before, after)) = rest.split_once("operator(pg_catalog.") {
+        rest = format!("{before} {}", after.split_once(')').unwrap().1);
+    }
+    let mut found = Vec::new();
+    for (place, sign) in rest.match_indices(|letter| "+-*/<>=~!@#%^&|`?".contains(letter)) {
+        let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
+        let before = rest[..place].trim_end().trim_end_matches(is_word).trim_end();
+        // Where a column is set.
+        if sign != "=" || !(before.ends_with("set") || before.ends_with(',')) {
+            found.push(sign.to_owned());
+        }
+    }
+    for (place, _) in rest.match_indices('(') {
+        let before = rest[..place].trim_end();
+        let word =
+            before.rsplit(|letter: char| !letter.is_alphanumeric() && letter != '_' && letter != '.').next();
+        let word = word.unwrap_or_default();
+        if !word.is_empty()
+            && !word.contains('.')
+            && !["and", "coalesce", "conflict", "exists", "greatest", "if", "values"].contains(&word)
+        {
+            found.push(word.to_owned());
+        }
+    }
+    found
 }
 
 /// Somebody's long transaction holds what a statement of ours needs. Each statement that its client gave up would go on waiting, and
@@ -82,8 +115,8 @@ async fn what_others_block_is_told_and_leaves_no_session_waiting() {
     granted(&*other, &held).await;
     let blocker = corner.admin().await;
     let lock = format!(
-        "begin; select pg_advisory_xact_lock(hashtextextended('{turn}', hashtext('distlock'))); \
-         select from {}.lease where name = '{row}' for update",
+        "begin; {}; select from {}.plain where name = '{row}' for update",
+        corner.entry(&turn),
         corner.schema
     );
     blocker.batch_execute(&lock).await.unwrap();
@@ -153,25 +186,14 @@ async fn fault_a_pooler_that_loses_its_server_leaves_the_outcome_open() {
     store.ping().await.unwrap();
     let key = LockKey::new("turn").unwrap();
     let blocker = corner.admin().await;
-    blocker
-        .batch_execute(&format!(
-            "begin; select pg_advisory_xact_lock(hashtextextended('{key}', hashtext('distlock')))"
-        ))
-        .await
-        .unwrap();
+    blocker.batch_execute(&format!("begin; {}", corner.entry(&key))).await.unwrap();
     let asked = request(&key, TTL);
     let attempt = tokio::spawn({
         let (store, asked) = (Arc::clone(&store), asked.clone());
         async move { store.try_acquire(&asked).await }
     });
     let admin = corner.admin().await;
-    until("the statement to wait", LIMIT, async || {
-        let sql =
-            "select from pg_stat_activity where wait_event_type = 'Lock' and query like '%' || $1 || '%'";
-        (admin.query(sql, &[&corner.schema]).await.unwrap().len() == 1).then_some(())
-    })
-    .await
-    .unwrap();
+    corner.waiting(&admin, 1).await;
     drop(road);
     let failure = attempt.await.unwrap().unwrap_err();
     drop(blocker);

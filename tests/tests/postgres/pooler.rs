@@ -1,6 +1,6 @@
 //! A pooler in front that gives each transaction another session.
 
-use distlock::{ErrorKind, LockManager};
+use distlock::{ErrorKind, LockManager, backend::BackendErrorKind};
 use distlock_tests::{
     arena::Duel,
     naive::PostgresFlaw,
@@ -8,7 +8,7 @@ use distlock_tests::{
     wait::until,
 };
 
-use crate::tools::{Corner, LIMIT, key, ms, naive};
+use crate::tools::{Corner, LIMIT, backend, key, ms, naive};
 
 fn through(pooler: &PgBouncer, corner: &Corner) -> String {
     format!("{}?schema={}", pooler.url(), corner.schema)
@@ -77,6 +77,45 @@ async fn without_one_they_ask_and_no_session_is_left_listening() {
         });
         assert_eq!(row, Some("0"), "a session that others get is left listening");
     }
+}
+
+/// A pooler has one code for all that it says itself.
+#[tokio::test]
+async fn wrong_credentials_are_told_there_too() {
+    let corner = Corner::new();
+    let pooler = PgBouncer::start_with_password(corner.server.port(), 2, "right").unwrap();
+    let url = |user: &str, password: &str| {
+        format!("postgres://{user}:{password}@127.0.0.1:{}/postgres?schema={}", pooler.port(), corner.schema)
+    };
+    for (user, password) in [("postgres", "wrong"), ("nobody", "right")] {
+        let refused = backend(&url(user, password), "pooled").ping().await.unwrap_err();
+        assert_eq!(refused.kind(), BackendErrorKind::Permission, "{refused}");
+        assert!(refused.to_string().contains("wrong user or password"), "{refused}");
+        assert!(!refused.to_string().contains("right"), "{refused}");
+    }
+    backend(&url("postgres", "right"), "pooled").ping().await.unwrap();
+}
+
+/// Statements have names on sessions that are ours alone; on these they'd be others', too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_statement_has_a_name_there() {
+    let corner = Corner::new();
+    let pooler = PgBouncer::start(corner.server.port(), 1).unwrap();
+    let locks = LockManager::connect(&through(&pooler, &corner)).await.unwrap();
+    for _ in 0..20 {
+        locks.mutex("pooled").lock().await.unwrap().release().await.unwrap();
+    }
+    let other = postgres_client(&pooler.url()).await.unwrap();
+    let rows = other
+        .simple_query("select count(*), current_setting('lock_timeout') from pg_prepared_statements")
+        .await;
+    let found = rows.unwrap().iter().find_map(|message| match message {
+        tokio_postgres::SimpleQueryMessage::Row(row) => {
+            Some((row.get(0).map(str::to_owned), row.get(1).map(str::to_owned)))
+        }
+        _ => None,
+    });
+    assert_eq!(found, Some((Some("0".to_owned()), Some("0".to_owned()))), "the session is as it was");
 }
 
 /// The control: what advisory locks would be worth behind a pooler.

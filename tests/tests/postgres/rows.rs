@@ -33,7 +33,7 @@ async fn tokens_increase_over_five_thousand_grants() {
             _ => release(&*store, &request.lease()).await,
         }
         if number % 1_000 == 999 {
-            purge(&corner, &admin).await;
+            purge(&corner, &admin, 100_000, true).await;
         }
     }
     assert_eq!(tokens.len(), 5_000);
@@ -66,45 +66,144 @@ async fn a_counter_in_the_row_would_not() {
     assert_eq!(first_fall(&tokens), Some(2));
 }
 
-async fn purge(corner: &Corner, admin: &tokio_postgres::Client) {
-    let schema = &corner.schema;
-    // As if half a minute had passed.
-    let sql =
-        format!("update {schema}.upkeep set done_at = '-infinity'; select {schema}.purge_locks(100000)");
-    admin.batch_execute(&sql).await.unwrap();
+/// Whether there is more.
+async fn purge(corner: &Corner, admin: &tokio_postgres::Client, most: i64, goes_on: bool) -> bool {
+    let sql = format!("select {}.purge_locks($1, $2)", corner.schema);
+    admin.query_one(&sql, &[&most, &goes_on]).await.unwrap().get(0)
 }
 
 #[tokio::test]
 async fn nothing_is_left_for_ever() {
     let corner = Corner::new();
     let store = corner.backend("one");
-    for _ in 0..50 {
-        let dead = request(&key("dead"), ms(100));
+    let mut held = Vec::new();
+    for number in 0..50 {
+        // Some that lapse while others stand in line, some that lapse alone, and some that are given back.
+        let dead = request(&key("dead"), ms(if number < 30 { 100 } else { 30_000 }));
         granted(&*store, &dead).await;
-        let mut waiter = request(&dead.key, ms(100));
-        waiter.queue = true;
-        assert!(matches!(store.try_acquire(&waiter).await.unwrap(), Attempt::Queued(_)));
-        store.cancel(&request(&dead.key, ms(100))).await.unwrap();
+        if number < 20 {
+            let mut waiter = request(&dead.key, ms(100));
+            waiter.queue = true;
+            assert!(matches!(store.try_acquire(&waiter).await.unwrap(), Attempt::Queued(_)));
+            store.cancel(&request(&dead.key, ms(100))).await.unwrap();
+        } else if number >= 40 {
+            release(&*store, &dead.lease()).await;
+        } else if number >= 30 {
+            held.push(dead);
+        }
     }
-    assert_eq!((corner.count("lease").await, corner.count("tombstone").await), (50, 50));
+    assert_eq!((corner.count("lease").await, corner.count("tombstone").await), (20, 20));
+    assert_eq!(corner.count("plain").await, 50);
     let admin = corner.admin().await;
     let schema = &corner.schema;
-    // Tombstones and places live for longer than a test.
+    // What would live for longer than a test.
     let age = format!(
         "update {schema}.tombstone set expires_at = expires_at - interval '10 minutes'; \
-         update {schema}.waiter set live_until = live_until - interval '10 minutes'"
+         update {schema}.waiter set live_until = live_until - interval '10 minutes'; \
+         update {schema}.plain set elsewhere_until = elsewhere_until - interval '10 minutes', \
+           expires_at = expires_at - case when expires_at < clock_timestamp() + interval '10 seconds' \
+             then interval '10 minutes' else interval '0' end; \
+         update {schema}.upkeep set done_at = '-infinity'"
     );
-    admin.batch_execute(&age).await.unwrap();
     until("the leases to lapse", LIMIT, async || {
-        purge(&corner, &admin).await;
-        (corner.count("lease").await == 0).then_some(())
+        admin.batch_execute(&age).await.unwrap();
+        purge(&corner, &admin, 100_000, false).await;
+        (corner.count("lease").await == 0 && corner.count("plain").await == 10).then_some(())
     })
     .await
     .unwrap();
     assert_eq!((corner.count("waiter").await, corner.count("tombstone").await), (0, 0));
-    // A purge that comes too soon does nothing.
-    let again: i64 = admin.query_one(&format!("select {schema}.purge_locks(100)"), &[]).await.unwrap().get(0);
-    assert_eq!(again, 0);
+    for held in held {
+        assert_eq!(store.release(&held.lease(), None).await.unwrap(), Released::Confirmed);
+    }
+}
+
+/// However much is left by locks that were used once.
+#[tokio::test]
+async fn what_is_over_is_taken_away_in_parts_until_nothing_is_left() {
+    let corner = Corner::new();
+    corner.backend("one").ping().await.unwrap();
+    let admin = corner.admin().await;
+    let schema = &corner.schema;
+    let many = format!(
+        "insert into {schema}.plain select 'distlock', 'old-' || n, '', '', clock_timestamp() - interval '10 minutes', \
+         false, '-infinity' from generate_series(1, 250) n"
+    );
+    admin.batch_execute(&many).await.unwrap();
+    assert!(purge(&corner, &admin, 100, false).await);
+    assert_eq!(corner.count("plain").await, 150);
+    // Another one that looks comes too soon; the first goes on.
+    assert!(!purge(&corner, &admin, 100, false).await);
+    assert_eq!(corner.count("plain").await, 150);
+    assert!(purge(&corner, &admin, 100, true).await);
+    assert!(!purge(&corner, &admin, 100, true).await);
+    assert_eq!(corner.count("plain").await, 0);
+}
+
+/// A lock that nobody waits for is one row, whoever has it; and it is so again after others have waited for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plain_locks_are_changed_in_place() {
+    let corner = Corner::new();
+    let (one, other, key) = (corner.backend("one"), corner.backend("other"), key("plain"));
+    let is_plain = async || {
+        let (plain, others) = (corner.count("plain where owner <> ''").await, corner.count("lease").await);
+        assert!(plain + others <= 1);
+        plain == 1
+    };
+    for store in [&one, &other, &one] {
+        let asked = request(&key, ms(30_000));
+        granted(&**store, &asked).await;
+        assert!(is_plain().await);
+        assert!(matches!(store.renew(&[asked.lease()]).await[..], [Renewal::Renewed { .. }]));
+        release(&**store, &asked.lease()).await;
+    }
+    let (first, mut second) = (request(&key, ms(30_000)), request(&key, ms(30_000)));
+    second.queue = true;
+    granted(&*one, &first).await;
+    assert!(matches!(other.try_acquire(&second).await.unwrap(), Attempt::Queued(_)));
+    assert!(!is_plain().await);
+    // It moved, and is the same lease.
+    assert!(matches!(one.renew(&[first.lease()]).await[..], [Renewal::Renewed { .. }]));
+    let holder = one.inspect(&key).await.unwrap().holder.unwrap();
+    assert_eq!(holder.label.as_deref(), Some("one"));
+    release(&*one, &first.lease()).await;
+    granted(&*other, &second).await;
+    release(&*other, &second.lease()).await;
+    granted(&*one, &first).await;
+    assert!(is_plain().await);
+    assert_eq!(corner.count("plain").await, 1);
+}
+
+/// Tasks that come together share statements: rows that one statement wrote were written by one transaction.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plain_locks_of_many_tasks_are_taken_and_given_back_together() {
+    let corner = Corner::new();
+    let locks = corner.manager("crowd").await;
+    locks.mutex("first").lock().await.unwrap().release().await.unwrap();
+    let mut tasks = JoinSet::new();
+    for number in 0..64 {
+        let locks = locks.clone();
+        tasks.spawn(async move {
+            let mut tokens = Vec::new();
+            for round in 0..8 {
+                let guard = locks.mutex(format!("crowd-{number}")).wait(LIMIT).lock().await.unwrap();
+                tokens.push(guard.fencing_token());
+                // In order, also if nobody waits for it.
+                if round % 2 == 0 {
+                    guard.release().await.unwrap();
+                } else {
+                    drop(guard);
+                }
+            }
+            assert_eq!(first_fall(&tokens), None);
+        });
+    }
+    tasks.join_all().await;
+    let count = |what: &str| format!("select count({what}) from {}.plain where not elsewhere", corner.schema);
+    let admin = corner.admin().await;
+    let rows: i64 = admin.query_one(&count("*"), &[]).await.unwrap().get(0);
+    let statements: i64 = admin.query_one(&count("distinct xmin::text"), &[]).await.unwrap().get(0);
+    assert!(statements * 2 < rows, "{statements} statements for {rows} rows");
 }
 
 /// What is still under way when its cancel arrives over another connection must not take the lock, nor lengthen another's. The
@@ -112,26 +211,27 @@ async fn nothing_is_left_for_ever() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempts_whose_callers_went_away_leave_nothing() {
     let corner = Corner::new();
-    let (one, other, key) = (corner.backend("one"), corner.backend("other"), key("ghost"));
+    let (one, other) = (corner.backend("one"), corner.backend("other"));
     one.ping().await.unwrap();
     other.ping().await.unwrap();
-    let admin = corner.admin().await;
-    for cancelled in (0..40).map(|round| round != 39) {
+    let (admin, busy) = (corner.admin().await, key("ghost"));
+    for round in 0..61 {
+        let cancelled = round != 60;
+        // A lock that was free before, one that nobody had, and one that others were at lately.
+        let key = if round % 3 == 2 { busy.clone() } else { key("ghost") };
+        if round % 3 == 0 {
+            let before = request(&key, ms(30_000));
+            granted(&*one, &before).await;
+            release(&*one, &before.lease()).await;
+        }
         let ghost = request(&key, ms(30_000));
         // The attempt stands in front of the key while the cancel goes by.
         let mut blocker = postgres_client(&corner.server.url()).await.unwrap();
         let held = blocker.transaction().await.unwrap();
-        let lock = "select pg_advisory_xact_lock(hashtextextended($1, hashtext('distlock')))";
-        held.execute(lock, &[&key.as_str()]).await.unwrap();
+        held.batch_execute(&corner.entry(&key)).await.unwrap();
         let (store, late) = (one.clone(), ghost.clone());
         let attempt = tokio::spawn(async move { store.try_acquire(&late).await });
-        let waits = "select count(*) from pg_locks where locktype = 'advisory' and not granted";
-        until("the attempt to wait", LIMIT, async || {
-            let count: i64 = admin.query_one(waits, &[]).await.unwrap().get(0);
-            (count > 0).then_some(())
-        })
-        .await
-        .unwrap();
+        corner.waiting(&admin, 1).await;
         attempt.abort();
         let (store, undone) = (other.clone(), ghost.clone());
         let cancel = cancelled.then(|| tokio::spawn(async move { store.cancel(&undone).await }));

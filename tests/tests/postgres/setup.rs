@@ -1,11 +1,14 @@
 //! Tables, rights, settings, and what is said when they don't fit.
 
 use distlock::{ErrorKind, LockManager, backend::BackendErrorKind};
-use distlock_runtime::backend::postgres::{MIGRATION, PostgresOptions};
+use distlock_runtime::backend::{
+    AcquireRequest, Attempt, Released,
+    postgres::{MIGRATION, PostgresOptions},
+};
 use distlock_tests::server::{PostgresOptions as ServerOptions, PostgresServer, postgres_client};
 use tokio::task::JoinSet;
 
-use crate::tools::{Corner, LIMIT, backend, key, ms, request};
+use crate::tools::{Corner, LIMIT, backend, granted, key, ms, request};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_that_start_together_make_the_tables_once() {
@@ -70,6 +73,58 @@ async fn tables_of_a_newer_version_are_left_alone() {
     let refused = corner.backend("old").ping().await.unwrap_err();
     assert_eq!(refused.kind(), BackendErrorKind::Config);
     assert!(refused.to_string().contains("newer"), "{refused}");
+}
+
+/// Locks that were held and waited for through the functions of before, and one that was being acquired meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_of_the_first_version_are_brought_up_to_date_under_their_holders() {
+    let corner = Corner::new();
+    let schema = &corner.schema;
+    let first = include_str!("migration_1.sql")
+        .replace("distlock.", &format!("{schema}."))
+        .replace("'distlock'", &format!("'{schema}'"))
+        .replace("create schema distlock", &format!("create schema {schema}"));
+    let admin = corner.admin().await;
+    admin.batch_execute(&first).await.unwrap();
+    let by_old_program = async |client: &tokio_postgres::Client, asked: &AcquireRequest| {
+        let sql = format!(
+            "select outcome from {schema}.acquire('distlock', $1, $2, 'old', 'excl', 1, 1, null, 30000, true, true, 3000, null, \
+             3000, 100)"
+        );
+        let row = client.query_one(&sql, &[&asked.key.as_str(), &asked.owner.to_hex()]).await;
+        row.map(|row| row.get::<_, String>(0))
+    };
+    let held = request(&key("held"), ms(30_000));
+    let mut waits = request(&held.key, ms(30_000));
+    waits.queue = true;
+    assert_eq!(by_old_program(&admin, &held).await.unwrap(), "granted");
+    assert_eq!(by_old_program(&admin, &waits).await.unwrap(), "queued");
+    // The old function has begun, and goes on with its old text after the migration.
+    let late = request(&key("late"), ms(30_000));
+    let (mut blocker, old) = (corner.admin().await, corner.admin().await);
+    let turn = blocker.transaction().await.unwrap();
+    let lock = "select pg_advisory_xact_lock(hashtextextended($1, hashtext('distlock')))";
+    turn.execute(lock, &[&late.key.as_str()]).await.unwrap();
+    let store = corner.backend("new");
+    let under_way = async {
+        let outcome = by_old_program(&old, &late).await;
+        (outcome, corner.count("lease where label = 'old' and name like 'late%'").await)
+    };
+    let meanwhile = async {
+        corner.waiting(&admin, 1).await;
+        let grant = granted(&*store, &request(&late.key, ms(30_000))).await;
+        turn.commit().await.unwrap();
+        grant
+    };
+    let ((outcome, leases), _grant) = tokio::join!(under_way, meanwhile);
+    assert!(outcome.is_err() && leases == 0, "two holders: {outcome:?}, {leases}");
+
+    assert_eq!(corner.count("migration").await, 2);
+    let rival = request(&held.key, ms(30_000));
+    assert!(matches!(store.try_acquire(&rival).await.unwrap(), Attempt::Busy(_)));
+    assert_eq!(store.release(&held.lease(), None).await.unwrap(), Released::Confirmed);
+    assert!(matches!(store.try_acquire(&rival).await.unwrap(), Attempt::Busy(_)), "it was handed on");
+    assert!(matches!(store.try_acquire(&waits).await.unwrap(), Attempt::Granted(_)));
 }
 
 #[tokio::test]

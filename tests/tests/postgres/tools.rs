@@ -10,6 +10,7 @@ use distlock_runtime::{OwnerToken, Ttl, backend::postgres::PostgresOptions};
 use distlock_tests::{
     naive::{NaivePostgres, PostgresFlaw},
     server::{SharedPostgres, postgres_client},
+    wait::until,
 };
 use tokio_postgres::Client;
 
@@ -46,6 +47,27 @@ impl Corner {
 
     pub(crate) fn backend(&self, label: &str) -> Arc<dyn Backend> {
         backend(&self.url(), label)
+    }
+
+    /// A statement that makes all others wait who want to begin with this key.
+    pub(crate) fn entry(&self, key: &LockKey) -> String {
+        format!(
+            "insert into {}.plain (namespace, name, owner, label, expires_at, elsewhere, elsewhere_until) \
+             values ('distlock', '{key}', '', '', clock_timestamp(), false, '-infinity') \
+             on conflict (namespace, name) do update set label = ''",
+            self.schema
+        )
+    }
+
+    /// Until so many statements of this schema wait for another.
+    pub(crate) async fn waiting(&self, admin: &Client, count: usize) {
+        let sql =
+            "select from pg_stat_activity where wait_event_type = 'Lock' and query like '%' || $1 || '%'";
+        until("statements to wait", LIMIT, async || {
+            (admin.query(sql, &[&self.schema]).await.unwrap().len() == count).then_some(())
+        })
+        .await
+        .unwrap();
     }
 
     /// How many rows a table of this schema has.

@@ -55,6 +55,15 @@ pub(super) fn of_lane(operation: &str, address: &str, failure: Failure) -> Backe
 /// Why there is no connection. Nothing was applied.
 pub(super) fn connecting(address: &str, failure: &Error) -> BackendError {
     if let Some(said) = failure.as_db_error() {
+        if said.code() == &SqlState::PROTOCOL_VIOLATION && is_about_credentials(said.message()) {
+            return BackendError::refused(
+                BackendErrorKind::Permission,
+                format!(
+                    "the pooler of postgres at {address} refused \"connect\": {} (wrong user or password)",
+                    said.message()
+                ),
+            );
+        }
         let error = replied("connect", address, said);
         return BackendError::refused(error.kind(), error.to_string());
     }
@@ -77,6 +86,11 @@ pub(super) fn connecting(address: &str, failure: &Error) -> BackendError {
         BackendErrorKind::Unavailable
     };
     BackendError::refused(kind, text)
+}
+
+/// PgBouncer has one code for all that it says itself.
+fn is_about_credentials(message: &str) -> bool {
+    ["authentication failed", "no such user", "login rejected"].iter().any(|words| message.contains(words))
 }
 
 /// The server takes connections and says nothing on them.

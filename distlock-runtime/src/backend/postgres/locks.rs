@@ -7,12 +7,13 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::connection::Reply;
+use super::connection::{Ask, Parameter};
 use super::{PostgresBackend, answer, error};
 use crate::backend::{
     AcquireRequest, Applied, Attempt, AttemptAll, BackendError, BackendErrorKind, Grant, Kind, LeaseHandle,
     Mode, PostedRelease, Released, Renewal,
 };
+use crate::clock::Moment;
 use crate::token::FencingToken;
 use crate::ttl::Ttl;
 
@@ -21,9 +22,9 @@ const BLOCK: u32 = 1024;
 /// How long a lock that was handed on waits for its new owner, at most.
 const CLAIM: Duration = Duration::from_secs(3);
 /// How long a waiter keeps its place without asking again. They ask every second at least.
-const LIVE: Duration = Duration::from_secs(3);
+pub(super) const LIVE: Duration = Duration::from_secs(3);
 /// Most places in one line.
-const LONGEST_LINE: i64 = 10_000;
+pub(super) const LONGEST_LINE: i64 = 10_000;
 /// How long a cancelled attempt may still be under way. What it leaves then lives for its ttl, and so does the tombstone.
 const UNDER_WAY: Duration = Duration::from_secs(120);
 /// How many leases one statement renews: enough to be cheap, few enough not to hold up others.
@@ -33,9 +34,9 @@ impl PostgresBackend {
     pub(super) async fn attempt(&self, request: &AcquireRequest) -> Result<Attempt, BackendError> {
         // Before the statement is sent: the turn may come before its result.
         let first = request.queue && self.wakeups.enter(request.owner);
-        let outcome = match self.ask(request).await {
-            Ok(reply) => answer::attempt(request.mode, request.tokens, &reply),
-            Err(failure) => Err(failure),
+        let outcome = match request.mode {
+            Mode::Exclusive => self.ask_plainly(request, first || !request.queue).await,
+            _ => self.ask(request).await,
         };
         let waits = match &outcome {
             Ok(attempt) => matches!(attempt, Attempt::Queued(_)),
@@ -47,7 +48,7 @@ impl PostgresBackend {
         outcome
     }
 
-    async fn ask(&self, request: &AcquireRequest) -> Result<Reply, BackendError> {
+    async fn ask(&self, request: &AcquireRequest) -> Result<Attempt, BackendError> {
         let owner = request.owner.to_hex();
         let party = match request.mode {
             Mode::Owned { owner } => Some(owner.to_hex()),
@@ -55,8 +56,8 @@ impl PostgresBackend {
         };
         let kind = request.mode.kind();
         let (capacity, weight) = (whole(kind.capacity()), whole(request.mode.weight()));
-        let claim = milliseconds(request.ttl.as_duration().min(CLAIM));
-        self.connections
+        let reply = self
+            .connections
             .run(
                 "acquire",
                 &self.statements.acquire,
@@ -72,13 +73,14 @@ impl PostgresBackend {
                     (&ttl(request.ttl), Type::INT8),
                     (&request.is_fair(), Type::BOOL),
                     (&request.queue, Type::BOOL),
-                    (&claim, Type::INT8),
+                    (&claim(request), Type::INT8),
                     (&self.told_by(), Type::TEXT),
                     (&milliseconds(LIVE), Type::INT8),
                     (&LONGEST_LINE, Type::INT8),
                 ],
             )
-            .await
+            .await?;
+        answer::attempt(request.mode, request.tokens, &reply)
     }
 
     pub(super) async fn attempt_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll, BackendError> {
@@ -138,10 +140,7 @@ impl PostgresBackend {
         renewals
     }
 
-    async fn renew_some(
-        &self,
-        leases: &[LeaseHandle],
-    ) -> Result<(crate::clock::Moment, Vec<i64>), BackendError> {
+    async fn renew_some(&self, leases: &[LeaseHandle]) -> Result<(Moment, Vec<i64>), BackendError> {
         let namespaces: Vec<&str> = leases.iter().map(|lease| self.namespace_of(&lease.key)).collect();
         let names: Vec<&str> = leases.iter().map(|lease| lease.key.as_str()).collect();
         let owners: Vec<String> = leases.iter().map(|lease| lease.owner.to_hex()).collect();
@@ -169,19 +168,23 @@ impl PostgresBackend {
         keep: Option<Duration>,
     ) -> Result<Released, BackendError> {
         let (owner, keep) = (lease.owner.to_hex(), kept(keep));
-        let reply = self
-            .connections
-            .run(
-                "release",
-                &self.statements.release,
-                &[
-                    (&self.namespace_of(&lease.key), Type::TEXT),
-                    (&lease.key.as_str(), Type::TEXT),
-                    (&owner, Type::TEXT),
-                    (&keep, Type::INT8),
-                ],
-            )
-            .await?;
+        let is_plain = lease.mode == Mode::Exclusive && keep.is_none();
+        if is_plain
+            && let Some(lane) = self.connections.ready()
+            && let Some(told) = self.join(&lane, &lease.key, lease.owner, Ask::Give).await
+            && told?.is_some()
+        {
+            return Ok(Released::Confirmed);
+        }
+        let (namespace, name) = (self.namespace_of(&lease.key), lease.key.as_str());
+        let parameters: [Parameter<'_>; 4] =
+            [(&namespace, Type::TEXT), (&name, Type::TEXT), (&owner, Type::TEXT), (&keep, Type::INT8)];
+        let reply = match is_plain {
+            true => {
+                self.connections.run_hot("release", &self.statements.release_plain, &parameters[..3]).await?
+            }
+            false => self.connections.run("release", &self.statements.release, &parameters).await?,
+        };
         match answer::column(answer::only("release", &reply)?, 0)? {
             true => Ok(Released::Confirmed),
             false => Ok(Released::NotHeld),
@@ -192,19 +195,25 @@ impl PostgresBackend {
     pub(super) fn post(&self, release: PostedRelease) -> Result<(), PostedRelease> {
         let Some(lane) = self.connections.ready() else { return Err(release) };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return Err(release) };
+        let (key, owner, keep) = (release.lease().key.clone(), release.lease().owner, kept(release.keep()));
+        let is_plain = release.lease().mode == Mode::Exclusive && keep.is_none();
+        if is_plain && let Some(joined) = lane.join() {
+            joined.send(self.op(&key, owner, Ask::Post(release)));
+            joined.left();
+            return Ok(());
+        }
         let statement = Arc::clone(&self.statements);
-        let (owner, keep) = (release.lease().owner.to_hex(), kept(release.keep()));
-        let namespace = self.namespace_of(&release.lease().key).to_owned();
+        let namespace = self.namespace_of(&key).to_owned();
         let mut sending = Box::pin(async move {
-            let name = release.lease().key.clone();
-            let parameters: [super::connection::Parameter<'_>; 4] = [
-                (&namespace, Type::TEXT),
-                (&name.as_str(), Type::TEXT),
-                (&owner, Type::TEXT),
-                (&keep, Type::INT8),
-            ];
+            let (name, owner) = (key.as_str(), owner.to_hex());
+            let parameters: [Parameter<'_>; 4] =
+                [(&namespace, Type::TEXT), (&name, Type::TEXT), (&owner, Type::TEXT), (&keep, Type::INT8)];
+            let outcome = match is_plain {
+                true => lane.hot(&statement.release_plain, &parameters[..3]).await,
+                false => lane.rows(&statement.release, &parameters).await,
+            };
             // Without an answer it goes to whoever finishes such releases.
-            if lane.rows(&statement.release, &parameters).await.is_ok() {
+            if outcome.is_ok() {
                 release.done();
             }
         });
@@ -284,7 +293,11 @@ pub(super) fn kept(keep: Option<Duration>) -> Option<i64> {
     keep.filter(|keep| !keep.is_zero()).map(milliseconds)
 }
 
-fn ttl(ttl: Ttl) -> i64 {
+pub(super) fn claim(request: &AcquireRequest) -> i64 {
+    milliseconds(request.ttl.as_duration().min(CLAIM))
+}
+
+pub(super) fn ttl(ttl: Ttl) -> i64 {
     milliseconds(ttl.as_duration())
 }
 

@@ -8,7 +8,7 @@
 //! | `connection/` | one connection for each runtime |
 //! | `migration`, `sql/` | the tables, and the functions that do the work in the database |
 //! | `statements`, `answer` | calling them, and what comes back |
-//! | `locks`, `admin`, `latches`, `waits`, `check` | the operations on locks |
+//! | `locks`, `plain`, `admin`, `latches`, `waits`, `check` | the operations on locks |
 //! | `records/` | those on idempotency records |
 //! | `serve` | waiting: the subscription |
 //! | `error` | from SQLSTATEs to error classes |
@@ -23,6 +23,7 @@ mod latches;
 mod locks;
 mod migration;
 mod options;
+mod plain;
 mod records;
 mod serve;
 mod statements;
@@ -92,7 +93,7 @@ impl PostgresBackend {
         let (wakeups, channel) = (Arc::new(Wakeups::new(AFTER_END)), format!("distlock_{}", random.to_hex()));
         let records = Records::new(connections.clone(), &namespace, wakeups.clone(), &channel);
         Ok(Arc::new(Self {
-            statements: Arc::new(Statements::new(&connections)),
+            statements: Arc::new(Statements::new(&connections, &options.value_label())),
             records: Arc::new(records),
             connections,
             namespace,

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_postgres::types::Type;
 
-use super::connection::{Failure, Lane, Listener};
-use super::{PostgresBackend, error};
+use super::connection::{Failure, Lane, Listener, Parameter};
+use super::{PostgresBackend, answer, error};
 use crate::backend::BackendError;
 use crate::backend::wakeups::{Wakeups, jittered};
 
@@ -23,8 +23,8 @@ const HEARD: Duration = Duration::from_secs(2);
 const LOOKS: usize = 8;
 /// How often this manager sees whether there is something to take away.
 const UPKEEP: Duration = Duration::from_secs(60);
-/// How many rows of a kind one look takes away.
-const PURGED: i64 = 10_000;
+/// How many rows of a kind one statement takes away.
+const PURGED: i64 = 2_000;
 
 impl PostgresBackend {
     /// The channel that those who wait are told by, if they can be at present.
@@ -98,6 +98,8 @@ impl PostgresBackend {
             Err(_) => return Err(error::silent("listen", dialer.address())),
         }
         drop(other);
+        // Its neighbours are, too: statements may have names there.
+        lane.set_ours();
         tracing::debug!(address = dialer.address(), "subscribed for wake-ups");
         self.wakeups.set_listening(true);
         let _listening = Listening(&self.wakeups);
@@ -128,12 +130,24 @@ impl PostgresBackend {
         Ok(Some(Subscription::Deaf))
     }
 
+    /// Takes away what is over, in parts, until nothing is left: a statement that takes long would hold up others.
+    async fn purge_locks(&self) -> Result<(), BackendError> {
+        let mut goes_on = false;
+        loop {
+            let parameters: [Parameter<'_>; 2] = [(&PURGED, Type::INT8), (&goes_on, Type::BOOL)];
+            let reply = self.connections.run("purge", &self.statements.purge, &parameters).await?;
+            goes_on = answer::column(answer::only("purge", &reply)?, 0)?;
+            if !goes_on {
+                return Ok(());
+            }
+        }
+    }
+
     async fn keep_up(&self) {
         loop {
             tokio::time::sleep(jittered(UPKEEP)).await;
-            match self.connections.run("purge", &self.statements.purge, &[(&PURGED, Type::INT8)]).await {
-                Ok(_) => {}
-                Err(failure) => tracing::debug!(%failure, "nothing could be taken away this time"),
+            if let Err(failure) = self.purge_locks().await {
+                tracing::debug!(%failure, "nothing could be taken away this time");
             }
             if let Err(failure) = self.records.purge_what_is_over().await {
                 tracing::debug!(%failure, "no record could be taken away this time");

@@ -102,7 +102,7 @@ impl Keeper {
         session.cover(self.address(), request.ttl.as_duration()).await;
         let sent = self.clock.now();
         let rows = session
-            .rows(
+            .hot(
                 "acquire",
                 self.address(),
                 &self.statements.acquire,

@@ -9,9 +9,10 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::super::connection::{Connections, Dialer, Lane, Listener, Parameter};
+use super::super::connection::{Connections, Dialer, Failure, Hot, Lane, Listener, Parameter};
 use super::super::{answer, error};
 use crate::backend::lanes::{Breaker, Caller};
 use crate::backend::{BackendError, BackendErrorKind, settings};
@@ -87,8 +88,28 @@ impl Session {
         address: &str,
         sql: &str,
         parameters: &[Parameter<'_>],
-    ) -> Result<Vec<tokio_postgres::Row>, BackendError> {
-        match tokio::time::timeout(PATIENCE, self.lane.rows(sql, parameters)).await {
+    ) -> Result<Vec<Row>, BackendError> {
+        self.answer(operation, address, self.lane.rows(sql, parameters)).await
+    }
+
+    /// The same, for a statement that is run all the time.
+    pub(super) async fn hot(
+        &self,
+        operation: &str,
+        address: &str,
+        hot: &Hot,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, BackendError> {
+        self.answer(operation, address, self.lane.hot(hot, parameters)).await
+    }
+
+    async fn answer(
+        &self,
+        operation: &str,
+        address: &str,
+        rows: impl Future<Output = Result<Vec<Row>, Failure>>,
+    ) -> Result<Vec<Row>, BackendError> {
+        match tokio::time::timeout(PATIENCE, rows).await {
             Ok(Ok(rows)) => Ok(rows),
             Ok(Err(failure)) => Err(error::of_lane(operation, address, failure)),
             Err(_) => {
@@ -195,6 +216,7 @@ impl Sessions {
                 return Err(pooler(dialer.address()));
             }
         }
+        session.lane.set_ours();
         let listen = format!("listen \"{}\"", self.channel);
         session.lane.batch(&listen).await.map_err(|failure| error::of_lane("listen", address, failure))?;
         session.cover(address, COVERED).await;

@@ -106,7 +106,7 @@ impl Keeper {
             (&number, Type::INT8),
         ];
         for _ in 0..UNLOCKS {
-            let rows = session.rows("release", self.address(), &self.statements.release, &parameters).await;
+            let rows = session.hot("release", self.address(), &self.statements.release, &parameters).await;
             match rows.and_then(|rows| is_ours("release", &rows)) {
                 Ok(true) => return,
                 Ok(false) => break,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
@@ -31,6 +31,8 @@ pub(in super::super) struct Dialer {
     address: String,
     limit: Duration,
     clock: Clock,
+    /// Whether the sessions that it opens were seen to be this process' own.
+    ours: Arc<AtomicBool>,
 }
 
 struct Host {
@@ -47,6 +49,7 @@ impl Dialer {
             address: options.address(),
             limit: options.connect_limit(),
             clock,
+            ours: Arc::default(),
         })
     }
 
@@ -60,6 +63,7 @@ impl Dialer {
             address: place(host, *port),
             limit: self.limit,
             clock: self.clock,
+            ours: Arc::default(),
         })
     }
 
@@ -113,14 +117,14 @@ impl Dialer {
         let lane = match &self.tls {
             Tls::Off => {
                 let (client, connection) = host.config.connect(NoTls).await.map_err(failed)?;
-                Lane::start(client, connection, self.clock, listener)
+                Lane::start(client, connection, self.clock, listener, Arc::clone(&self.ours))
             }
             #[cfg(feature = "postgres-tls")]
             Tls::On(tls) => {
                 let mut config = host.config.clone();
                 config.ssl_mode(SslMode::Require);
                 let (client, connection) = config.connect((**tls).clone()).await.map_err(failed)?;
-                Lane::start(client, connection, self.clock, listener)
+                Lane::start(client, connection, self.clock, listener, Arc::clone(&self.ours))
             }
         };
         match lane.rows("select 1", &[]).await {

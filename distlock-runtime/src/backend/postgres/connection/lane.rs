@@ -4,19 +4,17 @@ use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Connection, Error, Row};
 
+use super::flight::{Flight, Joined, Place};
+use super::named::{self, Hot, Named, Way};
+use super::together::{self, Op};
 use crate::clock::{Clock, Moment};
-
-/// A caller that gives up on a connection which has had something to answer for this long, and answered nobody, takes it
-/// out of service: also when each of its callers gave up sooner.
-const STALLED: Duration = Duration::from_secs(2);
 
 /// A parameter of a statement, with the type that it has there.
 pub(in super::super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -52,18 +50,24 @@ pub(in super::super) enum Failure {
 pub(in super::super) struct Lane {
     client: Client,
     driver: AbortHandle,
-    state: Arc<State>,
+    pub(super) state: Arc<State>,
+    named: Named,
+    /// Whether the sessions behind such connections are this process' own.
+    ours: Arc<AtomicBool>,
+    pub(super) queue: mpsc::UnboundedSender<(Op, Place)>,
 }
 
 #[derive(Debug)]
-struct State {
-    clock: Clock,
+pub(super) struct State {
+    pub(super) clock: Clock,
     retired: AtomicBool,
     over: Notify,
     /// Statements without a result yet.
-    in_flight: AtomicUsize,
+    pub(super) in_flight: AtomicUsize,
     /// When the last result came, or when the first statement after it was sent; in the clock's nanoseconds.
-    heard: AtomicU64,
+    pub(super) heard: AtomicU64,
+    /// The last statements that left together were several: more are coming.
+    crowded: AtomicBool,
 }
 
 impl State {
@@ -89,6 +93,7 @@ impl Lane {
         mut connection: Connection<S, T>,
         clock: Clock,
         listener: Option<Listener>,
+        ours: Arc<AtomicBool>,
     ) -> Arc<Self>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -100,6 +105,7 @@ impl Lane {
             over: Notify::new(),
             in_flight: AtomicUsize::new(0),
             heard: AtomicU64::new(0),
+            crowded: AtomicBool::new(false),
         });
         let driven = Driven(Arc::clone(&state));
         let driver = tokio::spawn(async move {
@@ -122,7 +128,11 @@ impl Lane {
                 }
             }
         });
-        Arc::new(Self { client, driver: driver.abort_handle(), state })
+        let (queue, ops) = mpsc::unbounded_channel();
+        let (driver, named) = (driver.abort_handle(), Named::default());
+        let lane = Arc::new(Self { client, driver, state, named, ours, queue });
+        tokio::spawn(together::send(ops, Arc::downgrade(&lane)));
+        lane
     }
 
     /// Whether new statements may go this way.
@@ -166,6 +176,94 @@ impl Lane {
         result.map_err(Failure::Failed)
     }
 
+    /// As [`rows`](Self::rows), for a statement that is worth a name on the server where the session is ours alone.
+    pub(in super::super) async fn hot(
+        self: &Arc<Self>,
+        hot: &Hot,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, Failure> {
+        if !self.is_live() {
+            return Err(Failure::NotSent);
+        }
+        let flight = Flight::start(self);
+        let result = self.named_or_not(hot, parameters).await;
+        flight.landed();
+        result.map_err(Failure::Failed)
+    }
+
+    async fn named_or_not(
+        self: &Arc<Self>,
+        hot: &Hot,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, Error> {
+        let mark: Parameter<'_> = (&hot.mark, Type::TEXT);
+        let all = || parameters.iter().chain([&mark]);
+        let way = if self.ours.load(Ordering::Acquire) { self.named.way(hot) } else { Way::Unnamed };
+        if let Way::Named(statement) = &way {
+            let values: Vec<&(dyn ToSql + Sync)> = all().map(|(value, _)| *value).collect();
+            match self.client.query(statement, &values).await {
+                Ok(rows) if !rows.is_empty() => return Ok(rows),
+                Err(failure) if !named::is_unknown(&failure) => return Err(failure),
+                // Another's statement, or none: nothing was done.
+                _ => {
+                    tracing::warn!("sessions of postgres are shared with others after all, by a pooler");
+                    self.ours.store(false, Ordering::Release);
+                }
+            }
+        }
+        let all: Vec<Parameter<'_>> = all().cloned().collect();
+        let rows = self.client.query_typed(&hot.sql, &all).await?;
+        if let Way::ToBeNamed = way {
+            let types: Vec<Type> = all.into_iter().map(|(_, of_type)| of_type).collect();
+            let (lane, sql, mark) = (Arc::clone(self), hot.sql.clone(), hot.mark.clone());
+            tokio::spawn(async move { lane.name(mark, &sql, &types).await });
+        }
+        Ok(rows)
+    }
+
+    /// Without a name it goes on as before.
+    async fn name(&self, mark: String, sql: &str, types: &[Type]) {
+        // The functions would do it each time.
+        let prepared = async {
+            self.client.batch_execute("set lock_timeout = '5s'").await?;
+            self.client.prepare_typed(sql, types).await
+        };
+        match prepared.await {
+            Ok(statement) => self.named.set(mark, statement),
+            Err(failure) => tracing::debug!(%failure, "no name for a statement"),
+        }
+    }
+
+    /// A place among those that leave together, unless nothing is under way: alone it is quicker.
+    pub(in super::super) fn join(&self) -> Option<Joined<'_>> {
+        let flight = Flight::start(self);
+        let joins = flight.in_company || self.state.crowded.load(Ordering::Relaxed);
+        if joins && self.is_live() {
+            return Some(Joined(flight));
+        }
+        flight.landed();
+        None
+    }
+
+    /// Notes how many left together.
+    pub(super) fn note_company(&self, count: usize) {
+        self.state.crowded.store(count > 1, Ordering::Relaxed);
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        self.state.clock.now()
+    }
+
+    /// How many statements have no result yet.
+    pub(super) fn under_way(&self) -> usize {
+        self.state.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// The sessions behind this connection, and others to the same address, are this process' own: no pooler hands them on.
+    pub(in super::super) fn set_ours(&self) {
+        self.ours.store(true, Ordering::Release);
+    }
+
     /// Several statements as one text, in one transaction.
     pub(in super::super) async fn batch(&self, sql: &str) -> Result<(), Failure> {
         if !self.is_live() {
@@ -185,38 +283,5 @@ impl Drop for Lane {
 impl fmt::Debug for Lane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lane").field("live", &self.is_live()).finish_non_exhaustive()
-    }
-}
-
-/// A statement without a result. Dropped before, its caller has given up.
-struct Flight<'a> {
-    lane: &'a Lane,
-    landed: bool,
-}
-
-impl<'a> Flight<'a> {
-    fn start(lane: &'a Lane) -> Self {
-        let state = &lane.state;
-        if state.in_flight.fetch_add(1, Ordering::AcqRel) == 0 {
-            state.heard.store(state.clock.now().as_nanos(), Ordering::Release);
-        }
-        Self { lane, landed: false }
-    }
-
-    fn landed(mut self) {
-        self.landed = true;
-        self.lane.state.heard.store(self.lane.state.clock.now().as_nanos(), Ordering::Release);
-    }
-}
-
-impl Drop for Flight<'_> {
-    fn drop(&mut self) {
-        let state = &self.lane.state;
-        state.in_flight.fetch_sub(1, Ordering::AcqRel);
-        let heard = Moment::from_nanos(state.heard.load(Ordering::Acquire));
-        if !self.landed && state.clock.now().since(heard) >= STALLED {
-            tracing::debug!("postgres has been silent: the connection is given up");
-            self.lane.retire();
-        }
     }
 }

@@ -2,7 +2,10 @@
 //! its runtime, has gone. Statements of many tasks go over one connection, one behind the other.
 
 mod dial;
+mod flight;
 mod lane;
+mod named;
+mod together;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +15,8 @@ use tokio_postgres::Row;
 
 pub(super) use self::dial::Dialer;
 pub(super) use self::lane::{Failure, Lane, Listener, Parameter};
+pub(super) use self::named::Hot;
+pub(super) use self::together::{Ask, Op, Several, Told};
 
 use super::error;
 use super::migration::Migration;
@@ -30,6 +35,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Reply {
     pub(super) sent: Moment,
     pub(super) rows: Vec<Row>,
+}
+
+#[derive(Clone, Copy)]
+enum Text<'a> {
+    Any(&'a str),
+    Hot(&'a Hot),
 }
 
 /// One server, or the one of several that takes writes.
@@ -98,12 +109,37 @@ impl Connections {
         sql: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Reply, BackendError> {
+        self.statement(operation, Text::Any(sql), parameters).await
+    }
+
+    /// As [`run`](Self::run), for a statement that is run all the time.
+    pub(super) async fn run_hot(
+        &self,
+        operation: &str,
+        hot: &Hot,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Reply, BackendError> {
+        self.statement(operation, Text::Hot(hot), parameters).await
+    }
+
+    async fn statement(
+        &self,
+        operation: &str,
+        text: Text<'_>,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Reply, BackendError> {
         let mut resends = RESENDS;
         loop {
             let lane = self.lane().await?;
             self.prepare(&lane).await?;
             let sent = self.clock.now();
-            let failure = match tokio::time::timeout(PATIENCE, lane.rows(sql, parameters)).await {
+            let rows = async {
+                match text {
+                    Text::Any(sql) => lane.rows(sql, parameters).await,
+                    Text::Hot(hot) => lane.hot(hot, parameters).await,
+                }
+            };
+            let failure = match tokio::time::timeout(PATIENCE, rows).await {
                 Ok(Ok(rows)) => return Ok(Reply { sent, rows }),
                 Ok(Err(failure)) => failure,
                 Err(_) => return Err(error::silent(operation, self.address())),

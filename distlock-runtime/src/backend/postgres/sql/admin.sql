@@ -6,7 +6,7 @@ create or replace function distlock.force_release(
   out outcome text, out holder text, out holder_label text, out weight bigint, out remaining bigint
 ) language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
-  v_now timestamptz := distlock.enter(p_namespace, p_name);
+  v_now timestamptz := distlock.gather(p_namespace, p_name);
 begin
   if exists (
     select from distlock.latch c where c.namespace = p_namespace and c.name = p_name and c.expires_at > v_now
@@ -19,7 +19,8 @@ begin
   from distlock.lease l where l.namespace = p_namespace and l.name = p_name and l.expires_at > v_now
   order by l.expires_at desc limit 1;
   delete from distlock.lease l where l.namespace = p_namespace and l.name = p_name;
-  perform distlock.settle(p_namespace, p_name, v_now);
+  perform distlock.tidy(p_namespace, p_name, v_now);
+  perform distlock.scatter(p_namespace, p_name, v_now);
 end $$;
 
 -- Changes a hold of a read/write lock without a gap: to a writer only if nobody else reads or waits.
@@ -28,10 +29,10 @@ create or replace function distlock.convert(
   out outcome text, out token bigint, out holder text, out holder_label text, out remaining bigint
 ) language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
-  v_now timestamptz := distlock.enter(p_namespace, p_name);
+  v_now timestamptz := distlock.gather(p_namespace, p_name);
   v_held distlock.lease;
 begin
-  perform distlock.settle(p_namespace, p_name, v_now);
+  perform distlock.tidy(p_namespace, p_name, v_now);
   select * into v_held from distlock.lease l
   where l.namespace = p_namespace and l.name = p_name and l.owner = p_owner;
   if not found then
@@ -54,7 +55,7 @@ begin
   update distlock.lease l
   set weight = p_weight, expires_at = greatest(l.expires_at, v_now + p_ttl * interval '1 millisecond')
   where l.namespace = p_namespace and l.name = p_name and l.owner = p_owner;
-  perform distlock.settle(p_namespace, p_name, v_now);
+  perform distlock.tidy(p_namespace, p_name, v_now);
   outcome := 'granted';
   token := distlock.draw(p_namespace, p_name, p_owner, 'rw', p_weight);
 end $$;
@@ -63,10 +64,10 @@ end $$;
 create or replace function distlock.resize(p_namespace text, p_name text, p_limit bigint)
 returns text language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
-  v_now timestamptz := distlock.enter(p_namespace, p_name);
+  v_now timestamptz := distlock.gather(p_namespace, p_name);
   v_kind text;
 begin
-  perform distlock.settle(p_namespace, p_name, v_now);
+  perform distlock.tidy(p_namespace, p_name, v_now);
   select coalesce(
     (select l.kind from distlock.lease l where l.namespace = p_namespace and l.name = p_name limit 1),
     (select w.kind from distlock.waiter w where w.namespace = p_namespace and w.name = p_name limit 1)
@@ -82,7 +83,7 @@ begin
   -- Those who took part under the other limit ask again, and are told.
   perform pg_notify(w.channel, w.owner) from distlock.waiter w
   where w.namespace = p_namespace and w.name = p_name and w.channel is not null;
-  perform distlock.settle(p_namespace, p_name, v_now);
+  perform distlock.tidy(p_namespace, p_name, v_now);
   return 'changed';
 end $$;
 
@@ -102,7 +103,7 @@ returns table (
   from unnest(p_names) with ordinality as n(name, place)
   left join lateral (
     select h.*, count(*) over () as holders, sum(h.weight) over () as used
-    from distlock.lease h
+    from distlock.held h
     where h.namespace = p_namespace and h.name = n.name and h.expires_at > clock_timestamp()
     order by h.expires_at desc limit p_most
   ) l on true

@@ -30,33 +30,40 @@ language sql volatile set search_path = pg_catalog, pg_temp as $$
 $$;
 
 -- "granted" with a token, "busy" with what is known of the holder, or "session". The caller knows that this session doesn't hold it:
--- the server would give it once more.
+-- the server would give it once more. Of what happens all the time the names are in full: see the plain locks.
 create or replace function distlock.advisory_acquire(
   p_session text, p_namespace text, p_name text, p_key bigint, p_owner text, p_label text, p_ttl bigint,
   out outcome text, out token bigint, out holder text, out holder_label text, out remaining bigint
-) language plpgsql set search_path = pg_catalog, pg_temp as $$
+) language plpgsql as $$
+declare
+  v_until timestamptz := pg_catalog.clock_timestamp() operator(pg_catalog.+) pg_catalog.make_interval(
+    secs => p_ttl::double precision operator(pg_catalog./) 1000::double precision);
+  v_place pg_catalog.pg_lsn;
 begin
-  if not distlock.is_session(p_session) then
+  if coalesce(pg_catalog.current_setting('distlock_session.id', true), '') operator(pg_catalog.<>) p_session then
     outcome := 'session';
     return;
   end if;
-  if pg_try_advisory_lock(p_key) then
+  if pg_catalog.pg_try_advisory_lock(p_key) then
     outcome := 'granted';
-    token := nextval('distlock.token');
+    token := pg_catalog.nextval('distlock.token');
     -- An unlogged row alone is told before anything is on the disk: a crash would then give out the token of a draw that nobody synced
     -- yet once more. With this in the log, the commit waits for all that was written before, and for synchronous standbys.
-    perform pg_logical_emit_message(true, 'distlock'::text, ''::text);
-    insert into distlock.holder as h (namespace, name, key, owner, label, pid, expires_at)
-    values (p_namespace, p_name, p_key, p_owner, p_label, pg_backend_pid(),
-            clock_timestamp() + p_ttl * interval '1 millisecond')
-    on conflict (namespace, name) do update set key = excluded.key, owner = excluded.owner, label = excluded.label,
-      pid = excluded.pid, expires_at = excluded.expires_at;
+    v_place := pg_catalog.pg_logical_emit_message(true, 'distlock'::text, ''::text);
+    update distlock.holder h
+    set key = p_key, owner = p_owner, label = p_label, pid = pg_catalog.pg_backend_pid(), expires_at = v_until
+    where h.namespace operator(pg_catalog.=) p_namespace and h.name operator(pg_catalog.=) p_name;
+    if not found then
+      insert into distlock.holder (namespace, name, key, owner, label, pid, expires_at)
+      values (p_namespace, p_name, p_key, p_owner, p_label, pg_catalog.pg_backend_pid(), v_until)
+      on conflict (namespace, name) do update set key = excluded.key, owner = excluded.owner, label = excluded.label,
+        pid = excluded.pid, expires_at = excluded.expires_at;
+    end if;
     return;
   end if;
   outcome := 'busy';
-  select h.owner, h.label, greatest(0, ceil(extract(epoch from h.expires_at - clock_timestamp()) * 1000))::bigint
-  into holder, holder_label, remaining
-  from distlock.holder h where h.namespace = p_namespace and h.name = p_name;
+  select s.owner, s.label, s.remaining into holder, holder_label, remaining
+  from distlock.advisory_state(p_namespace, array[p_name], array[p_key]) s;
 end $$;
 
 -- Says that these locks are held on; false if this isn't the session that holds them.
@@ -87,15 +94,16 @@ end $$;
 
 -- Gives a lock back. False: it isn't this session that held it.
 create or replace function distlock.advisory_release(p_session text, p_namespace text, p_name text, p_key bigint)
-returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
+returns boolean language plpgsql as $$
 begin
-  if not distlock.is_session(p_session) then
+  if coalesce(pg_catalog.current_setting('distlock_session.id', true), '') operator(pg_catalog.<>) p_session then
     return false;
   end if;
-  -- First, while nobody else can have written it.
-  delete from distlock.holder h
-  where h.namespace = p_namespace and h.name = p_name and h.pid = pg_backend_pid();
-  return pg_advisory_unlock(p_key);
+  -- First, while nobody else can have written it. The next holder finds the row.
+  update distlock.holder h set owner = '', label = '', expires_at = pg_catalog.clock_timestamp()
+  where h.namespace operator(pg_catalog.=) p_namespace and h.name operator(pg_catalog.=) p_name
+    and h.pid operator(pg_catalog.=) pg_catalog.pg_backend_pid();
+  return pg_catalog.pg_advisory_unlock(p_key);
 end $$;
 
 -- What is known of some locks.
@@ -104,6 +112,6 @@ returns table (name text, held boolean, owner text, label text, remaining bigint
   select k.name, distlock.is_held(k.key), h.owner, h.label,
     greatest(0, ceil(extract(epoch from h.expires_at - clock_timestamp()) * 1000))::bigint, h.pid
   from unnest(p_names, p_keys) with ordinality as k(name, key, place)
-  left join distlock.holder h on h.namespace = p_namespace and h.name = k.name
+  left join distlock.holder h on h.namespace = p_namespace and h.name = k.name and h.owner <> ''
   order by k.place
 $$;

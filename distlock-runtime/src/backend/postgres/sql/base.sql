@@ -48,3 +48,15 @@ begin
   perform pg_advisory_xact_lock(hashtextextended(p_name, hashtext(p_namespace)));
   return clock_timestamp();
 end $$;
+
+-- The same, where an application's transaction may have the turn for as long as it likes: whoever has time asks again, and others that
+-- use the connection aren't held up for long.
+create or replace function distlock.enter_soon(p_namespace text, p_name text) returns timestamptz
+language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '250ms' as $$
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    return distlock.enter(p_namespace, p_name);
+  end if;
+  perform pg_advisory_xact_lock(hashtextextended(p_name, hashtext(p_namespace)));
+  return clock_timestamp();
+end $$;

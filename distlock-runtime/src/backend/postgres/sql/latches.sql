@@ -8,12 +8,12 @@ create or replace function distlock.latch(
   out outcome text, out remaining bigint
 ) language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
-  v_now timestamptz := distlock.enter(p_namespace, p_name);
+  v_now timestamptz := distlock.gather(p_namespace, p_name);
   v_until timestamptz := v_now + p_retain * interval '1 millisecond';
   v_latch distlock.latch;
   v_left bigint;
 begin
-  perform distlock.settle(p_namespace, p_name, v_now);
+  perform distlock.tidy(p_namespace, p_name, v_now);
   if exists (select from distlock.lease l where l.namespace = p_namespace and l.name = p_name)
     or exists (select from distlock.waiter w where w.namespace = p_namespace and w.name = p_name) then
     outcome := 'conflict';

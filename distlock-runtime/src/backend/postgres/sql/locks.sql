@@ -1,5 +1,5 @@
--- Locks. Every function but renew takes the key's own lock first, so that there is one at a time for each key, and reads the clock
--- after that. Each is safe to repeat with the same owner.
+-- Locks, as far as they have more than one plain holder. Every function but renew gathers what there is of the lock first, so that there is one
+-- at a time for each key, and reads the clock after that. Each is safe to repeat with the same owner.
 
 -- Whether one more hold of this weight, or of this party, has room beside those that there are.
 create or replace function distlock.fits(
@@ -19,7 +19,7 @@ end $$;
 
 -- Drops what is over, and hands what is free to the head of the line for as long as it fits: nobody is passed by. What is left
 -- after it counts as held until the end of the transaction, whatever the clock says: it may be renewed at any moment.
-create or replace function distlock.settle(p_namespace text, p_name text, p_now timestamptz)
+create or replace function distlock.tidy(p_namespace text, p_name text, p_now timestamptz)
 returns void language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
   v_head distlock.waiter;
@@ -31,7 +31,7 @@ begin
     exit when not found;
     if v_head.live_until > p_now then
       exit when not distlock.fits(p_namespace, p_name, v_head.capacity, v_head.weight, v_head.party);
-      perform distlock.hold(
+      perform distlock.admit(
         p_namespace, p_name, v_head.owner, v_head.label, v_head.kind, v_head.capacity, v_head.weight, v_head.party,
         p_now + v_head.claim
       );
@@ -45,7 +45,7 @@ begin
 end $$;
 
 -- One more hold. The first of a party calls in those who wait under the same: they needn't wait for others.
-create or replace function distlock.hold(
+create or replace function distlock.admit(
   p_namespace text, p_name text, p_owner text, p_label text, p_kind text, p_capacity bigint, p_weight bigint,
   p_party text, p_until timestamptz
 ) returns void language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
@@ -90,7 +90,7 @@ begin
 end $$;
 
 -- What stands in the way of a request of this kind: "cancelled", "conflict", "limit" with the one that there is, or nothing.
-create or replace function distlock.obstacle(
+create or replace function distlock.objection(
   p_namespace text, p_name text, p_owner text, p_kind text, p_capacity bigint, p_now timestamptz,
   out obstacle text, out found_limit bigint
 ) language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
@@ -141,14 +141,14 @@ create or replace function distlock.acquire(
   out outcome text, out token bigint, out holder text, out holder_label text, out remaining bigint
 ) language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
-  v_now timestamptz := distlock.enter(p_namespace, p_name);
+  v_now timestamptz := distlock.gather(p_namespace, p_name);
   v_until timestamptz := v_now + p_ttl * interval '1 millisecond';
   v_first bigint;
   v_last bigint;
 begin
-  perform distlock.settle(p_namespace, p_name, v_now);
+  perform distlock.tidy(p_namespace, p_name, v_now);
   select o.obstacle, o.found_limit into outcome, token
-  from distlock.obstacle(p_namespace, p_name, p_owner, p_kind, p_capacity, v_now) o;
+  from distlock.objection(p_namespace, p_name, p_owner, p_kind, p_capacity, v_now) o;
   if outcome is not null then
     return;
   end if;
@@ -160,7 +160,7 @@ begin
     if p_party is not null and exists (
       select from distlock.lease l where l.namespace = p_namespace and l.name = p_name and l.party = p_party
     ) or (v_first is null or not p_fair) and distlock.fits(p_namespace, p_name, p_capacity, p_weight, p_party) then
-      perform distlock.hold(
+      perform distlock.admit(
         p_namespace, p_name, p_owner, p_label, p_kind, p_capacity, p_weight, p_party, v_until
       );
     else
@@ -208,15 +208,22 @@ begin
     select k.namespace, k.name from unnest(p_namespaces, p_names) as k(namespace, name)
     group by 1, 2 order by hashtextextended(k.name, hashtext(k.namespace))
   loop
-    v_now := distlock.enter(v_one.namespace, v_one.name);
+    perform distlock.enter(v_one.namespace, v_one.name);
+  end loop;
+  -- Those who renew have another order, and no turn.
+  for v_one in
+    select k.namespace, k.name from unnest(p_namespaces, p_names) as k(namespace, name)
+    group by 1, 2 order by k.namespace collate "C", k.name collate "C"
+  loop
+    v_now := distlock.gather_in_turn(v_one.namespace, v_one.name);
   end loop;
   for v_one in
     select k.* from unnest(p_namespaces, p_names, p_owners) with ordinality as k(namespace, name, owner, place)
     order by k.namespace collate "C", k.name collate "C"
   loop
-    perform distlock.settle(v_one.namespace, v_one.name, v_now);
+    perform distlock.tidy(v_one.namespace, v_one.name, v_now);
     select o.obstacle, o.found_limit into outcome, token
-    from distlock.obstacle(v_one.namespace, v_one.name, v_one.owner, 'excl', 1, v_now) o;
+    from distlock.objection(v_one.namespace, v_one.name, v_one.owner, 'excl', 1, v_now) o;
     if outcome is not null then
       place := v_one.place;
       return next;
@@ -243,7 +250,7 @@ begin
     update distlock.lease l set expires_at = greatest(l.expires_at, v_now + v_one.ttl * interval '1 millisecond')
     where l.namespace = v_one.namespace and l.name = v_one.name and l.owner = v_one.owner;
     if not found then
-      perform distlock.hold(
+      perform distlock.admit(
         v_one.namespace, v_one.name, v_one.owner, p_label, 'excl', 1, 1, null,
         v_now + v_one.ttl * interval '1 millisecond'
       );
@@ -256,15 +263,31 @@ begin
 end $$;
 
 -- The places (from 1) of the leases that are gone; the others run their full ttl again. It needs no lock of a key: what is over
--- stays over, and who looks meanwhile waits for this row.
+-- stays over, and who looks meanwhile waits for this row. A lease moves from the plain ones to the others and never back, so whoever
+-- isn't there any more is looked for here.
 create or replace function distlock.renew(p_namespaces text[], p_names text[], p_owners text[], p_ttls bigint[])
 returns setof bigint language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
   v_one record;
+  v_others bigint[] := '{}';
 begin
   for v_one in
     select k.* from unnest(p_namespaces, p_names, p_owners, p_ttls) with ordinality
       as k(namespace, name, owner, ttl, place)
+    order by k.namespace collate "C", k.name collate "C", k.owner collate "C"
+  loop
+    update distlock.plain p
+    set expires_at = greatest(p.expires_at, clock_timestamp() + v_one.ttl * interval '1 millisecond')
+    where p.namespace = v_one.namespace and p.name = v_one.name and p.owner = v_one.owner
+      and p.expires_at > clock_timestamp();
+    if not found then
+      v_others := v_others || v_one.place;
+    end if;
+  end loop;
+  for v_one in
+    select k.* from unnest(p_namespaces, p_names, p_owners, p_ttls) with ordinality
+      as k(namespace, name, owner, ttl, place)
+    where k.place = any (v_others)
     order by k.namespace collate "C", k.name collate "C", k.owner collate "C"
   loop
     update distlock.lease l
@@ -281,7 +304,7 @@ end $$;
 create or replace function distlock.release(p_namespace text, p_name text, p_owner text, p_keep bigint)
 returns boolean language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
-  v_now timestamptz := distlock.enter(p_namespace, p_name);
+  v_now timestamptz := distlock.gather(p_namespace, p_name);
   v_held boolean;
 begin
   if p_keep is null then
@@ -301,7 +324,8 @@ begin
       where l.namespace = p_namespace and l.name = p_name and l.owner = p_owner;
     end if;
   end if;
-  perform distlock.settle(p_namespace, p_name, v_now);
+  perform distlock.tidy(p_namespace, p_name, v_now);
+  perform distlock.scatter(p_namespace, p_name, v_now);
   return v_held;
 end $$;
 
@@ -309,12 +333,15 @@ end $$;
 create or replace function distlock.cancel(p_namespace text, p_name text, p_owner text, p_life bigint)
 returns void language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
-  v_now timestamptz := distlock.enter(p_namespace, p_name);
+  v_now timestamptz := distlock.gather(p_namespace, p_name);
 begin
   insert into distlock.tombstone as t (owner, expires_at)
   values (p_owner, v_now + p_life * interval '1 millisecond')
   on conflict (owner) do update set expires_at = greatest(t.expires_at, excluded.expires_at);
+  -- A statement of the plain way that began before doesn't see the tombstone.
+  update distlock.plain p set elsewhere_until = v_now + interval '30 seconds'
+  where p.namespace = p_namespace and p.name = p_name;
   delete from distlock.waiter w where w.namespace = p_namespace and w.name = p_name and w.owner = p_owner;
   delete from distlock.lease l where l.namespace = p_namespace and l.name = p_name and l.owner = p_owner;
-  perform distlock.settle(p_namespace, p_name, v_now);
+  perform distlock.tidy(p_namespace, p_name, v_now);
 end $$;

@@ -77,7 +77,7 @@ begin
     return;
   end if;
 
-  perform distlock.enter(p_namespace, distlock.record_turn(p_key));
+  perform distlock.enter_soon(p_namespace, distlock.record_turn(p_key));
   if exists (select from distlock.tombstone w where w.owner = p_owner and w.expires_at > clock_timestamp()) then
     outcome := -1;
     return;

@@ -1,6 +1,28 @@
 -- The tables of locks, latches and waits.
 
--- Who holds what. A lease that was handed to a waiter has no token until the waiter has asked for it.
+-- Programs of another version that have changed a lock already are waited for, and others wait.
+do $$
+begin
+  if pg_catalog.to_regclass('distlock.lease') is not null then
+    lock table distlock.lease, distlock.waiter, distlock.latch in share row exclusive mode;
+  end if;
+end $$;
+
+-- Plain exclusive locks, for which nobody waits: one row that is changed in place. Free is what has no owner or has lapsed. While there
+-- is more of a lock than one plain holder it is "elsewhere": in the tables below. What has no row here has none there.
+create table if not exists distlock.plain (
+  namespace text collate "C" not null,
+  name text collate "C" not null,
+  owner text collate "C" not null,
+  label text not null,
+  expires_at timestamptz not null,
+  elsewhere boolean not null,
+  -- Until when it stays there at least.
+  elsewhere_until timestamptz not null,
+  primary key (namespace, name)
+) with (fillfactor = 50);
+
+-- Who holds all others. A lease that was handed to a waiter has no token until the waiter has asked for it.
 create table if not exists distlock.lease (
   namespace text collate "C" not null,
   name text collate "C" not null,
@@ -14,6 +36,12 @@ create table if not exists distlock.lease (
   expires_at timestamptz not null,
   primary key (namespace, name, owner)
 ) with (fillfactor = 70);
+
+-- All of them.
+create or replace view distlock.held as
+  select l.namespace, l.name, l.owner, l.label, l.kind, l.capacity, l.weight, l.party, l.token, l.expires_at from distlock.lease l
+  union all
+  select p.namespace, p.name, p.owner, p.label, 'excl', 1, 1, null, 0, p.expires_at from distlock.plain p where p.owner <> '';
 
 -- Who stands in line, in order of place.
 create table if not exists distlock.waiter (

@@ -25,7 +25,7 @@ async fn fault_terminated_sessions_cost_nothing() {
     let duel = Duel::begin(&locks, "duel", ms(2_000)).await;
     let control = Duel::begin(&naive(&named, PostgresFlaw::Advisory).await, "duel", ms(2_000)).await;
     let admin = server.admin().await.unwrap();
-    let lease = "select max(expires_at)::text from distlock.lease where name = 'k'";
+    let lease = "select max(expires_at)::text from distlock.held where name = 'k'";
     let lease = async || admin.query_one(lease, &[]).await.unwrap().get::<_, Option<String>>(0);
     let mut ended: i64 = 0;
     for round in 0..8 {

@@ -39,4 +39,5 @@ async fn what_is_kept_is_kept_from_those_who_waited_before() {
     }
     let kept = released.elapsed();
     assert!(kept >= keep, "kept for {kept:?} only");
+    assert!(kept < keep + ms(2_000), "kept for {kept:?}, though nobody else is there");
 }

@@ -13,6 +13,15 @@ use super::{Core, error};
 use crate::backend::BackendError;
 use crate::token::OwnerToken;
 
+/// What is kept in front of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InFront {
+    /// Something was over, and is gone now.
+    Cleared,
+    /// The first that another process keeps is over after this time, if there is any.
+    Rest(Option<Duration>),
+}
+
 impl Core {
     /// Keeps a hold, which may be another node by now: a conversion was sent whose answer nobody saw.
     pub(super) async fn keep_either(
@@ -67,14 +76,14 @@ impl Core {
         Gone::Now
     }
 
-    /// Removes what is kept in front of a node and is over by the servers' time: whoever kept it may be gone. True if something went.
+    /// Removes what is kept in front of a node and is over by the servers' time: whoever kept it may be gone.
     pub(super) async fn clear_kept(
         &self,
         session: &Session,
         node: &Node,
         before: &[Place],
-    ) -> Result<bool, BackendError> {
-        let mut cleared = false;
+    ) -> Result<InFront, BackendError> {
+        let (mut cleared, mut rest) = (false, None);
         for place in before.iter().filter(|place| place.kept) {
             let path = format!("{}/{}", node.lock, place.name);
             if self.table().kept_for(&path, self.clock.now()).is_some() {
@@ -91,10 +100,11 @@ impl Core {
             let age = if node.ctime < stat.ctime { since.saturating_sub(before) } else { since + before };
             // However the servers' clocks jump: what was seen for so long is over.
             let seen = now.since(self.table().kept_seen(node.place.owner, &path, now));
-            if age.max(seen) >= note.length {
-                cleared |= self.delete_any(session, &path).await?;
+            match note.length.checked_sub(age.max(seen)).filter(|left| !left.is_zero()) {
+                Some(left) => rest = Some(rest.map_or(left, |least: Duration| least.min(left))),
+                None => cleared |= self.delete_any(session, &path).await?,
             }
         }
-        Ok(cleared)
+        Ok(if cleared { InFront::Cleared } else { InFront::Rest(rest) })
     }
 }

@@ -7,6 +7,7 @@ use tokio::runtime::Handle;
 use zookeeper_client::Error;
 
 use super::call::Ask;
+use super::kept::InFront;
 use super::line::{Line, Verdict};
 use super::nodes::TRIES;
 use super::session::Session;
@@ -194,9 +195,14 @@ impl Core {
                         return Ok(entered);
                     }
                 }
-                if self.clear_kept(session, node, line.before(Some(position))).await? {
+                let InFront::Rest(rest) = self.clear_kept(session, node, line.before(Some(position))).await?
+                else {
                     return Ok(None);
-                }
+                };
+                // Nobody may be left to remove it in time: who stands next to it does, and the others behind are told.
+                let is_next = !matches!(verdict, Verdict::Behind(other) if !other.kept);
+                let over = rest.filter(|_| is_next).map(|rest| self.clock.now() + rest);
+                self.with_table(|table| table.look_at(request.owner, over));
                 if request.queue {
                     return self.queued(session, request, node, line, verdict, lane).await.map(Some);
                 }

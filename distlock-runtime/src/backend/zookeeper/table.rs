@@ -91,7 +91,10 @@ impl Table {
             (Stage::Held { token }, Some(node)) => Ok(Known::Held(node.clone(), token)),
             (Stage::Waiting, Some(node)) => {
                 // A semaphore's next waiter may miss that those in front of it were granted.
-                let may_be = request.queue && entry.slept && !matches!(request.mode, Mode::Permits { .. });
+                let may_be = request.queue
+                    && entry.slept
+                    && entry.look_at > now
+                    && !matches!(request.mode, Mode::Permits { .. });
                 let stands = |watch: &&Watch| !watch.task.is_finished() && watch.looked + LOOK > now;
                 let told = entry.watch.as_ref().filter(|watch| may_be && stands(watch));
                 let known = match told {
@@ -126,6 +129,7 @@ impl Table {
                 watch: None,
                 told: false,
                 slept: false,
+                look_at: Moment::NEVER,
             },
         );
         self.expire_at(request.owner, now + LIVE);

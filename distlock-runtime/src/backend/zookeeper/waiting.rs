@@ -75,13 +75,15 @@ impl Core {
 
     /// Until another look is worth it.
     pub(super) async fn wait(&self, request: &AcquireRequest, blocked: &Blocked) {
-        let bell = self.with_table(|table| table.bell(request.owner, self.clock.now()));
+        let now = self.clock.now();
+        let bell = self.with_table(|table| table.bell(request.owner, now));
         let lapse =
             blocked.remaining().map_or(FALLBACK, |rest| rest + Duration::from_millis(5)).min(FALLBACK);
         match bell {
             // A ring between the attempt and now left a permit in it.
-            Some(bell) => {
-                let rung = tokio::time::timeout(FALLBACK, bell.notified()).await.is_ok();
+            Some((bell, look_at)) => {
+                let limit = look_at.since(now).min(FALLBACK);
+                let rung = tokio::time::timeout(limit, bell.notified()).await.is_ok();
                 self.with_table(|table| table.waited(request.owner, rung));
             }
             None => tokio::time::sleep(lapse.mul_f64(0.25 + fastrand::f64() * 0.75)).await,

@@ -13,11 +13,19 @@ use crate::clock::Moment;
 use crate::token::OwnerToken;
 
 impl Table {
-    pub(in super::super) fn bell(&mut self, owner: OwnerToken, now: Moment) -> Option<Arc<Notify>> {
+    /// What rings, and the moment when it is worth looking without.
+    pub(in super::super) fn bell(&mut self, owner: OwnerToken, now: Moment) -> Option<(Arc<Notify>, Moment)> {
         let entry = self.entries.get(&owner).filter(|entry| entry.stage == Stage::Waiting)?;
-        let bell = entry.bell.clone();
+        let bell = (entry.bell.clone(), entry.look_at);
         self.expire_at(owner, now + LIVE);
         Some(bell)
+    }
+
+    /// Until then nothing but the bell is worth a look.
+    pub(in super::super) fn look_at(&mut self, owner: OwnerToken, moment: Option<Moment>) {
+        if let Some(entry) = self.entries.get_mut(&owner) {
+            entry.look_at = moment.unwrap_or(Moment::NEVER);
+        }
     }
 
     /// A wait ended, by the bell or not.

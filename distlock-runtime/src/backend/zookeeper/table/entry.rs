@@ -33,6 +33,8 @@ pub(in super::super) struct Entry {
     pub(super) told: bool,
     /// Its last wait ended without a ring.
     pub(super) slept: bool,
+    /// When what is kept in front of it is over, which rings no bell.
+    pub(super) look_at: Moment,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,6 +10,8 @@ use distlock_runtime::{ErrorKind, LockKey, LockManager, backend::RecordStore as 
 use distlock_runtime::{OwnerToken, Ttl};
 use distlock_tests::server::{EtcdCluster, EtcdSetup};
 
+use etcd_client::{AlarmAction, AlarmOptions, AlarmType, CompactionOptions, DeleteOptions};
+
 use super::tools::{Client, key, manager, ms, request};
 
 #[tokio::test]
@@ -88,10 +90,24 @@ async fn a_full_store_is_told_as_such() {
     assert!(error.to_string().contains("NOSPACE"), "{error}");
     guard.extend(Duration::from_secs(30)).await.unwrap();
     guard.release().await.unwrap();
-    one.cancel(&undone).await.unwrap();
+    // Nothing can be written that would refuse a late attempt: it is taken away, and the cancel has to come again.
+    let error = one.cancel(&undone).await.unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains("NOSPACE"), "{error}");
     assert!(locks.inspect("undone").await.unwrap().holder.is_none());
     let strict = LockManager::builder().strict().connect(&cluster.url()).await.unwrap_err();
     assert!(strict.to_string().contains("space"), "{strict}");
+
+    client.delete("fill/", Some(DeleteOptions::new().with_prefix())).await.unwrap();
+    let revision = client.get("fill/", None).await.unwrap().header().unwrap().revision();
+    client.compact(revision, Some(CompactionOptions::new().with_physical())).await.unwrap();
+    client.defragment().await.unwrap();
+    let alarms = client.alarm(AlarmAction::Get, AlarmType::Nospace, None).await.unwrap();
+    let mut of = AlarmOptions::new();
+    of.with_member(alarms.alarms()[0].member_id());
+    client.alarm(AlarmAction::Deactivate, AlarmType::Nospace, Some(of)).await.unwrap();
+    one.cancel(&undone).await.unwrap();
+    let late = Client::open(&cluster, "one").try_acquire(&undone).await.unwrap_err();
+    assert!(late.to_string().contains("cancelled before"), "{late}");
 }
 
 /// A result that the server doesn't take is refused before it is sent, and the claim stays.

@@ -26,7 +26,7 @@ fn told(cluster: &EtcdCluster) -> u64 {
 }
 
 /// How many watch.
-fn watchers(cluster: &EtcdCluster) -> u64 {
+pub(super) fn watchers(cluster: &EtcdCluster) -> u64 {
     metric(cluster, "etcd_debugging_mvcc_watcher_total ")
 }
 

@@ -1,6 +1,13 @@
 //! What others do between the steps of one call, and what is applied without anybody seeing it.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use distlock_runtime::{
     Clock,
@@ -17,7 +24,8 @@ use tokio::{
     sync::watch,
 };
 
-use super::tools::{Client, key, names, queued, request};
+use super::herd::watchers;
+use super::tools::{Client, eventually, key, names, queued, request};
 
 /// Between a client and the store. Armed, it lets nothing more through to the store once that has answered.
 struct Gate {
@@ -65,6 +73,75 @@ impl Gate {
         });
         Self { address, armed, shut }
     }
+
+    /// The same, which passes answers on until it is hushed, and says nothing from then on.
+    async fn hushable(server: SocketAddr) -> (SocketAddr, Arc<Passed>) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let passed = Arc::<Passed>::default();
+        let counts = passed.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let (mut from_client, mut to_client) = client.into_split();
+                let (mut from_server, mut to_server) = TcpStream::connect(server).await.unwrap().into_split();
+                tokio::spawn(async move { drop(tokio::io::copy(&mut from_client, &mut to_server).await) });
+                let counts = counts.clone();
+                tokio::spawn(async move {
+                    let mut bytes = [0; 4096];
+                    while let Ok(length @ 1..) = from_server.read(&mut bytes).await {
+                        counts.answers.fetch_add(1, Ordering::SeqCst);
+                        if !counts.hushed.load(Ordering::SeqCst)
+                            && to_client.write_all(&bytes[..length]).await.is_err()
+                        {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        (address, passed)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Passed {
+    answers: AtomicUsize,
+    hushed: AtomicBool,
+}
+
+/// A member's connections stay open and say nothing any more: who waits for a change learns it from another member, long before the
+/// connection itself is given up (after 9 s).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_who_waits_at_a_member_that_fell_silent_is_served_by_another() {
+    let cluster = EtcdCluster::start(EtcdSetup::new(1)).await.unwrap();
+    let (address, passed) = Gate::hushable(cluster.address(0)).await;
+    let other = Client::open(&cluster, "other");
+    let url = format!("etcd://{address},{}", cluster.address(0));
+    // Which of the members is asked first is left to chance.
+    let (waits, waiting, held) = loop {
+        let lock = key(&format!("silent-{:08x}", fastrand::u32(..)));
+        let (held, waiting) = (request(&lock, 30_000), queued(&lock, 30_000));
+        other.granted(&held).await;
+        let waits = Client::at(&url, "waits");
+        waits.queued(&waiting).await;
+        if passed.answers.load(Ordering::SeqCst) > 0 {
+            break (waits, waiting, held);
+        }
+        waits.cancel(&waiting).await.unwrap();
+    };
+    eventually("the watch", async || (watchers(&cluster) == 1).then_some(())).await;
+    passed.hushed.store(true, Ordering::SeqCst);
+    other.release(&held.lease(), None).await.unwrap();
+    let freed = tokio::time::Instant::now();
+    loop {
+        match waits.try_acquire(&waiting).await {
+            Ok(Attempt::Granted(_)) => break,
+            Ok(Attempt::Queued(blocked)) => drop(waits.turn(&waiting, &blocked).await.unwrap()),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => assert!(error.is_transient(), "{error}"),
+        }
+    }
+    assert!(freed.elapsed() < Duration::from_millis(7_500), "after {:?}", freed.elapsed());
 }
 
 /// A client behind a gate that shuts behind the first answer to `call`, and is opened again after `meanwhile`; what came of the call.

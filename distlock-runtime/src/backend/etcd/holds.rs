@@ -245,24 +245,30 @@ impl EtcdBackend {
 
     pub(super) async fn undo(&self, request: &AcquireRequest) -> Result<(), BackendError> {
         let name = self.names.place(&request.key, request.owner);
-        self.bury(&name, request.owner).await.map_err(Failure::into_error)?;
+        let is_marked = self.bury(&name, request.owner).await.map_err(Failure::into_error)?;
         self.table.forget(request.owner);
-        Ok(())
+        match is_marked {
+            true => Ok(()),
+            // An attempt that comes late might come when there is space again: this has to be repeated until then.
+            false => Err(BackendError::unknown(
+                "etcd is out of space (alarm NOSPACE): what was cancelled is taken away, and can't be marked as such yet",
+            )),
+        }
     }
 
-    /// Takes away what an acquisition has, and what it may get later.
-    async fn bury(&self, name: &str, owner: OwnerToken) -> Result<(), Failure> {
+    /// Takes away what an acquisition has, and what it may get later; false if it may get something still.
+    async fn bury(&self, name: &str, owner: OwnerToken) -> Result<bool, Failure> {
         let tombstone = self.names.tombstone(owner);
         let act = |lease: i64| {
             let put = TxnOp::put(&*tombstone, "", Some(PutOptions::new().with_lease(lease)));
             self.txn(Txn::new().and_then([put, TxnOp::delete(name, None)]))
         };
         match self.buckets.within(&self.cluster, UNDER_WAY, act).await {
-            // Out of space it takes no tombstone, and no late attempt either.
+            // Out of space it takes no tombstone, and until there is space no late attempt either.
             Err(Failure::Refused(error)) if error.kind() == BackendErrorKind::OutOfMemory => {
-                self.delete(name.to_owned()).await
+                self.delete(name.to_owned()).await.map(|()| false)
             }
-            outcome => outcome.map(drop),
+            outcome => outcome.map(|_| true),
         }
     }
 
@@ -294,7 +300,7 @@ impl EtcdBackend {
 
     async fn end(&self, owner: OwnerToken, standing: &Standing) -> Ended {
         let ended = match standing.is_open {
-            true => self.bury(&standing.name, owner).await,
+            true => self.bury(&standing.name, owner).await.map(drop),
             false => self.delete(standing.name.clone()).await,
         };
         // The name's last part is the proof of ownership.

@@ -16,7 +16,8 @@ impl EtcdBackend {
             if self.get(name.clone().into(), GetOptions::new().with_count_only()).await?.value.count() > 0 {
                 return Ok(Reserved::Granted);
             }
-            // Without a bound on bytes they needn't be read.
+            // Without a bound on bytes they needn't be read. With one they must be: places go with their leases, so no sum of them that
+            // was written down would be true.
             let counts_bytes = wanted.quota.max_bytes() < u64::MAX;
             let options = GetOptions::new().with_prefix();
             let options = if counts_bytes { options } else { options.with_count_only() };

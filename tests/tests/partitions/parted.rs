@@ -103,13 +103,14 @@ async fn both_sides_see_the_one_lock([few, many]: [&Host; 2], managers: [LockMan
     println!("both sides saw one lock {:?} after the network was whole", since(healed_ns, monotonic_ns()));
     heir.check().unwrap();
     let mut last = heir.fencing_token();
-    many.run(|| async move { heir.release().await.unwrap() }).await.unwrap();
+    // Members that come back may call for an election, in which a release isn't confirmed: it is told again, or its lease ends.
+    many.run(|| async move { drop(heir.release().await) }).await.unwrap();
     for (host, locks) in [(few, &managers[0]), (many, &managers[1]), (few, &managers[0])] {
         let locks = locks.clone();
         let next = host.run(|| async move {
             let guard = locks.mutex("split").ttl(TTL).wait(LIMIT).lock().await.unwrap();
             let token = guard.fencing_token();
-            guard.release().await.unwrap();
+            drop(guard.release().await);
             token
         });
         let next = next.await.unwrap();

@@ -169,6 +169,12 @@ async fn keep(core: &Arc<Core>) {
     }
 }
 
+/// How often the servers are tried. By SASL and TLS together, a server ends one connection in five as it begins: the client library sends
+/// the first message of SASL along with the request for a session, without waiting for its answer. It is a matter of a moment.
+fn tries(options: &ZooKeeperOptions) -> u32 {
+    if options.sasl && options.tls { 8 } else { 1 }
+}
+
 pub(super) async fn open(options: &ZooKeeperOptions) -> Result<Client, BackendError> {
     let mut connector = Client::connector()
         .with_session_timeout(options.asked_timeout())
@@ -185,7 +191,16 @@ pub(super) async fn open(options: &ZooKeeperOptions) -> Result<Client, BackendEr
             format!("no ZooKeeper server at {address} gives a session{why}"),
         )
     };
-    match tokio::time::timeout(limit, secure::connect(connector, options, &address)).await {
+    let connect = async {
+        for _ in 1..tries(options) {
+            match secure::connect(connector.clone(), options, &address).await {
+                Err(Error::NoHosts) => {}
+                outcome => return outcome,
+            }
+        }
+        secure::connect(connector, options, &address).await
+    };
+    match tokio::time::timeout(limit, connect).await {
         Ok(Ok(client)) => Ok(client),
         Ok(Err(Error::AuthFailed)) => Err(error::of("connect", &Error::AuthFailed)),
         Ok(Err(Error::NoHosts)) if options.tls => Err(down(

@@ -4,6 +4,7 @@ mod advisory;
 mod fault_failover;
 mod fault_power;
 mod fault_rows;
+mod fault_shared;
 mod fault_tokens;
 mod hostile;
 mod pooler;

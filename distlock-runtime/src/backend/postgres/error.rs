@@ -6,7 +6,7 @@ use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use super::connection::Failure;
-use crate::backend::{BackendError, BackendErrorKind};
+use crate::backend::{Applied, BackendError, BackendErrorKind};
 
 /// What the functions of the migration raise: the settings of the session don't fit.
 const WRONG_ISOLATION: &str = "DL001";
@@ -26,6 +26,11 @@ pub(super) fn is_missing(failure: &Error) -> bool {
         &SqlState::INVALID_SCHEMA_NAME,
     ];
     failure.code().is_some_and(|code| missing.contains(&code))
+}
+
+/// Whether the statement has certainly had no effect.
+pub(super) fn is_refusal(failure: &Error) -> bool {
+    statement("", "", failure).applied() == Applied::No
 }
 
 /// What a statement's failure means.
@@ -197,7 +202,6 @@ fn of_code(operation: &str, address: &str, code: &str, message: &str) -> Backend
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::Applied;
 
     /// As pgcat says that it lost the server (58000), Supavisor (XX000), and PgBouncer (08P01): what was under way may have been applied.
     #[test]

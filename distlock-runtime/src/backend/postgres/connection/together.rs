@@ -13,6 +13,7 @@ use super::flight::Place;
 use super::lane::{Lane, Parameter};
 use super::named::Hot;
 use crate::backend::PostedRelease;
+use crate::backend::postgres::error;
 use crate::clock::Moment;
 
 /// Most that leave together.
@@ -170,7 +171,7 @@ async fn exchange(lane: Arc<Lane>, batch: Vec<(Op, Place)>) {
         }
         Ok(Err(Failure::NotSent)) => Err(Told::NotPlain),
         // The server refused all of it, perhaps for the sake of one.
-        Ok(Err(Failure::Failed(failure))) if is_refusal(&failure) => Err(Told::NotPlain),
+        Ok(Err(Failure::Failed(failure))) if error::is_refusal(&failure) => Err(Told::NotPlain),
         Ok(Err(Failure::Failed(failure))) => Err(Told::Lost(Some(Arc::new(failure)))),
         Err(_) => Err(Told::Lost(None)),
     };
@@ -191,10 +192,4 @@ async fn exchange(lane: Arc<Lane>, batch: Vec<(Op, Place)>) {
             }
         }
     }
-}
-
-/// Whether the transaction has certainly ended without effect.
-fn is_refusal(failure: &tokio_postgres::Error) -> bool {
-    // The session ends (57P), or a pooler lost it (08): perhaps while the commit was under way.
-    failure.code().is_some_and(|code| !code.code().starts_with("57P") && !code.code().starts_with("08"))
 }

@@ -1,10 +1,11 @@
-//! Statements that several tasks share, and lost on the way.
+//! Statements that several tasks share: lost on the way, and passed by.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
 
-use distlock::backend::{Applied, Attempt};
+use distlock::backend::{Applied, Attempt, LeaseHandle, Mode, PostedRelease, Unreleased};
 use futures_util::future::join_all;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
 use tokio::net::{TcpListener, TcpStream};
@@ -74,4 +75,40 @@ async fn fault_what_a_pooler_lost_together_may_have_been_done() {
         }
     }
     assert!(done > 1, "only {done} were done");
+}
+
+/// A release that nobody waits for is in order with what is sent after it: also if others are under way, and the lock is more than a
+/// plain one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_posted_release_is_in_order_also_in_company() {
+    let corner = Corner::new();
+    let store = corner.backend("one");
+    let mut late = Vec::new();
+    for round in 0..40 {
+        let name = key("posted");
+        let company: Vec<_> = (0..12).map(|_| request(&key("company"), ms(30_000))).collect();
+        if round % 2 == 0 {
+            store.cancel(&request(&name, ms(1_000))).await.unwrap();
+        }
+        let held = request(&name, ms(30_000));
+        granted(&*store, &held).await;
+        join_all(company.iter().map(|request| granted(&*store, request))).await;
+        let mut next = request(&name, ms(30_000));
+        if round % 4 == 3 {
+            next.mode = Mode::Write;
+        }
+        store.post_release(PostedRelease::new(held.lease(), None, Arc::new(Nobody))).unwrap();
+        match store.try_acquire(&next).await {
+            Ok(Attempt::Granted(_)) => {}
+            other => late.push((round, other)),
+        }
+    }
+    assert!(late.is_empty(), "{} of 40 found it held: {:?}", late.len(), &late[..1]);
+}
+
+/// Finishes nothing.
+struct Nobody;
+
+impl Unreleased for Nobody {
+    fn unreleased(&self, _lease: LeaseHandle, _keep: Option<Duration>) {}
 }

@@ -191,17 +191,13 @@ impl PostgresBackend {
         }
     }
 
-    /// Sends a release without waiting, in order with later statements of this runtime.
+    /// Sends a release without waiting, in order with later statements of this runtime: so alone, since what leaves with others is handed to
+    /// the connection later, and may turn out to be no plain matter.
     pub(super) fn post(&self, release: PostedRelease) -> Result<(), PostedRelease> {
         let Some(lane) = self.connections.ready() else { return Err(release) };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return Err(release) };
         let (key, owner, keep) = (release.lease().key.clone(), release.lease().owner, kept(release.keep()));
         let is_plain = release.lease().mode == Mode::Exclusive && keep.is_none();
-        if is_plain && let Some(joined) = lane.join() {
-            joined.send(self.op(&key, owner, Ask::Post(release)));
-            joined.left();
-            return Ok(());
-        }
         let statement = Arc::clone(&self.statements);
         let namespace = self.namespace_of(&key).to_owned();
         let mut sending = Box::pin(async move {

@@ -25,11 +25,6 @@ impl Joined<'_> {
     pub(in super::super) fn landed(self) {
         self.0.landed();
     }
-
-    /// Nobody waits for one.
-    pub(in super::super) fn left(mut self) {
-        self.0.landed = true;
-    }
 }
 
 /// Of one that is on its way with others, whoever waits for it: until it is told, nothing that is sent later may pass it by going alone.

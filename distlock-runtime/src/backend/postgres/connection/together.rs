@@ -12,7 +12,6 @@ use super::Failure;
 use super::flight::Place;
 use super::lane::{Lane, Parameter};
 use super::named::Hot;
-use crate::backend::PostedRelease;
 use crate::backend::postgres::error;
 use crate::clock::Moment;
 
@@ -53,8 +52,6 @@ pub(in super::super) enum Ask {
     /// For so many milliseconds.
     Take(i64, oneshot::Sender<Told>),
     Give(oneshot::Sender<Told>),
-    /// Nobody waits; without a reply the release falls back to its owner when this is dropped.
-    Post(PostedRelease),
 }
 
 /// How it ended.
@@ -72,7 +69,7 @@ impl Ask {
     fn ttl(&self) -> Option<i64> {
         match self {
             Self::Take(ttl, _) => Some(*ttl),
-            Self::Give(_) | Self::Post(_) => None,
+            Self::Give(_) => None,
         }
     }
 
@@ -80,7 +77,7 @@ impl Ask {
     fn is_over(&self) -> bool {
         match self {
             Self::Take(_, caller) => caller.is_closed(),
-            Self::Give(_) | Self::Post(_) => false,
+            Self::Give(_) => false,
         }
     }
 
@@ -88,11 +85,6 @@ impl Ask {
         match self {
             // A caller that has gone doesn't want it any more.
             Self::Take(_, caller) | Self::Give(caller) => drop(caller.send(told)),
-            Self::Post(release) => {
-                if let Told::Done(..) = told {
-                    release.done();
-                }
-            }
         }
     }
 }

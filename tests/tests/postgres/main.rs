@@ -2,11 +2,13 @@
 
 mod advisory;
 mod fault_failover;
+mod fault_mixture;
 mod fault_power;
 mod fault_rows;
 mod fault_shared;
 mod fault_tokens;
 mod hostile;
+mod mixture;
 mod pooler;
 mod rows;
 mod setup;

@@ -31,6 +31,8 @@ async fn main() -> anyhow::Result<ExitCode> {
     let is_alone = arguments.pop_if(|last| last == "--alone").is_some();
     let url = match &arguments[..] {
         [] => std::env::var("DISTLOCK_URL").unwrap_or_else(|_| "memory:any-store".to_owned()),
+        // Without a name it is a store of its own for each manager.
+        [url] if url == "memory:" => "memory:any-store".to_owned(),
         [url] => url.clone(),
         more => bail!("one URL, not {}", more.len()),
     };

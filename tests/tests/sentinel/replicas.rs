@@ -102,3 +102,28 @@ async fn those_who_ask_together_share_a_confirmation() {
     let waits = stats.get("wait").copied().unwrap_or_default();
     assert!((1..=16).contains(&waits), "{waits} for {} grants", guards.len());
 }
+
+/// Who asks the replicas and isn't polled any more holds nobody else up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_a_caller_that_is_not_polled_keeps_nobody_from_asking_replicas() {
+    let group = SentinelGroup::start();
+    let locks = manager(&group, "min_replicas=2&replica_timeout=1s").await;
+    until("both replicas are in step", async || locks.mutex("warm").lock().await.is_ok()).await;
+    for replica in &group.servers()[1..] {
+        replica.pause().unwrap();
+    }
+    let mut forgotten = Box::pin(locks.mutex("a").wait(30 * SECOND).lock());
+    until("the question to be under way", async || {
+        let polled = tokio::time::timeout(SECOND / 100, &mut forgotten).await;
+        assert!(polled.is_err(), "replicas that have stopped can't have confirmed it");
+        let mut admin = group.servers()[0].admin().await.unwrap();
+        let clients: String = redis::cmd("INFO").arg("clients").query_async(&mut admin).await.unwrap();
+        !clients.contains("blocked_clients:0")
+    })
+    .await;
+    for replica in &group.servers()[1..] {
+        replica.resume().unwrap();
+    }
+    locks.mutex("b").wait(20 * SECOND).lock().await.unwrap().release().await.unwrap();
+    forgotten.await.unwrap().release().await.unwrap();
+}

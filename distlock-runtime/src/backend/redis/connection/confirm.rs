@@ -12,7 +12,10 @@ use tokio::sync::Mutex;
 use super::super::error;
 use super::lane::{Lane, SendError};
 use crate::backend::BackendError;
-use crate::clock::Moment;
+use crate::clock::{Moment, within};
+
+/// How long a caller waits at least for the round that is under way.
+const PATIENCE: Duration = Duration::from_millis(250);
 
 /// The rounds of one connection.
 #[derive(Debug, Default)]
@@ -39,11 +42,25 @@ impl Lane {
     ) -> Result<u64, BackendError> {
         let confirmations = self.confirmations();
         let turn = confirmations.asked.fetch_add(1, Ordering::AcqRel) + 1;
-        let mut last = confirmations.last.lock().await;
+        // Whoever asks may not be polled any more: nobody waits for longer than the answer takes, and asks for itself then.
+        let Some(mut last) = within(limit.max(PATIENCE), confirmations.last.lock()).await else {
+            return self.ask(&mut Round::default(), turn, wanted, limit, now).await;
+        };
         if last.covers >= turn {
             return Ok(last.replicas);
         }
         let covers = confirmations.asked.load(Ordering::Acquire);
+        self.ask(&mut last, covers, wanted, limit, now).await
+    }
+
+    async fn ask(
+        &self,
+        last: &mut Round,
+        covers: u64,
+        wanted: u32,
+        limit: Duration,
+        now: impl Fn() -> Moment,
+    ) -> Result<u64, BackendError> {
         // Nobody has to wait for replicas that aren't there. As long as there are enough, the question is saved.
         if last.replicas < u64::from(wanted) {
             let connected = connected(&self.one(redis::cmd("ROLE"), now()).await?);

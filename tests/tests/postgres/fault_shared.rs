@@ -48,6 +48,17 @@ async fn losing(port: u16, loses: Arc<AtomicBool>) -> u16 {
 /// What several tasks had sent together counts as perhaps done, and so for each of them: it was.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_what_a_pooler_lost_together_may_have_been_done() {
+    // Whether the first of them went alone, and the rest were never sent, is a matter of microseconds.
+    for _ in 0..20 {
+        if lost_together().await > 1 {
+            return;
+        }
+    }
+    panic!("no two of them were done together");
+}
+
+/// How many had been done of what the pooler lost.
+async fn lost_together() -> usize {
     let corner = Corner::new();
     let loses = Arc::new(AtomicBool::new(false));
     let port = losing(corner.server.port(), loses.clone()).await;
@@ -74,7 +85,7 @@ async fn fault_what_a_pooler_lost_together_may_have_been_done() {
             assert_eq!(failure.applied(), Applied::Unknown, "it was done: {failure:?}");
         }
     }
-    assert!(done > 1, "only {done} were done");
+    done
 }
 
 /// A release that nobody waits for is in order with what is sent after it: also if others are under way, and the lock is more than a
